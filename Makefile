@@ -1,0 +1,36 @@
+# Two commands for a newcomer: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+# The CPU build that the development machines carry; the package itself asks for a floor only.
+TORCH ?= torch==2.13.0
+
+.PHONY: demo test lint types check setup assets clean
+
+demo: assets
+	$(BIN)/gradleak demo
+
+test: assets
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+check: test lint types
+
+setup: .venv/ready
+
+assets: setup
+	$(BIN)/gradleak assets pull minilm wikitext2
+
+.venv/ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,63 @@
+"""gradleak measures how much private text can be read back from federated-learning updates.
+
+The flow is one line: a client makes an update, an attack reads it, the reconstruction is scored.
+
+>>> import gradleak
+>>> gradleak.__version__.count(".")
+2
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gradleak.errors import GradleakError
+from gradleak.version import __version__
+
+if TYPE_CHECKING:
+    from gradleak.attacks.base import Reconstruction
+    from gradleak.attacks.run import attack
+    from gradleak.auditing import audit
+    from gradleak.models.load import load_model
+    from gradleak.models.target import TargetModel
+    from gradleak.scenario.client import Client
+    from gradleak.scoring.score import score
+    from gradleak.update import Update, load_update
+
+__all__ = [
+    "Client",
+    "GradleakError",
+    "Reconstruction",
+    "TargetModel",
+    "Update",
+    "__version__",
+    "attack",
+    "audit",
+    "load_model",
+    "load_update",
+    "score",
+]
+
+# Imported on first use: torch and transformers take seconds to load, and `gradleak --help` needs neither.
+_HOMES = {
+    "Client": "gradleak.scenario.client",
+    "Reconstruction": "gradleak.attacks.base",
+    "TargetModel": "gradleak.models.target",
+    "Update": "gradleak.update",
+    "attack": "gradleak.attacks.run",
+    "audit": "gradleak.auditing",
+    "load_model": "gradleak.models.load",
+    "load_update": "gradleak.update",
+    "score": "gradleak.scoring.score",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gradleak' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

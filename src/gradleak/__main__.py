@@ -1,0 +1,5 @@
+"""`python -m gradleak` is the same as `gradleak`."""
+
+from gradleak.cli import main
+
+main()

@@ -1,0 +1,122 @@
+"""What every attack is: it reads updates and a model, and gives back reconstructions. It never sees a truth."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from gradleak.budget import Budget, StopReason
+from gradleak.errors import GradleakError
+from gradleak.models.target import TargetModel
+from gradleak.progress import Progress
+from gradleak.registry import suggest
+from gradleak.update import Update
+
+
+class Sentence(BaseModel):
+    """One recovered sentence: its tokens without special ones, its text, and how sure the attack is (0 to 1)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    tokens: list[int]
+    confidence: float = Field(ge=0, le=1)
+
+
+class TracePoint(BaseModel):
+    """The loss at one step of the search."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: int
+    loss: float
+
+
+class Reconstruction(BaseModel):
+    """What an attack made of one update."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sentences: list[Sentence]
+    labels: list[int] | None = Field(default=None, description="classes granted to or found by the attack")
+    lengths: list[int] | None = Field(default=None, description="token counts granted to or found by the attack")
+    found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
+    bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")
+    loss: float | None = Field(default=None, description="the attack's own objective at its answer")
+    trace: list[TracePoint] = Field(default_factory=list)
+    seconds: float = 0.0
+    peak_memory_mb: float | None = None
+    status: StopReason = "completed"
+
+
+class AttackOptions(BaseModel):
+    """Base of every attack's options: unknown names and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Chosen = TypeVar("Chosen", bound=AttackOptions)
+
+
+def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen]:
+    """The same options under other defaults; types, limits and descriptions stay those of the base.
+
+    >>> from gradleak.attacks.matching import MatchingOptions
+    >>> with_defaults(MatchingOptions, "Hasty", steps=10)().steps
+    10
+    """
+    fields: dict[str, Any] = {}
+    for key, value in defaults.items():
+        field = copy.copy(base.model_fields[key])
+        field.default = value
+        fields[key] = (field.annotation, field)
+    return create_model(name, __base__=base, __module__=base.__module__, **fields)
+
+
+class Attack(ABC):
+    """One method of reading data back from updates.
+
+    A subclass names itself, says in a sentence what it does, lists its options, and implements `run`. It
+    may read the tensors and the manifest of an update and nothing else; `refuse` is the place for what an
+    update must grant.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Options: ClassVar[type[AttackOptions]] = AttackOptions
+
+    def __init__(self, options: AttackOptions | None = None) -> None:
+        self.options = options if options is not None else self.Options()
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Attack:
+        """The attack with these options, given by name as text or as values."""
+        try:
+            return cls(cls.Options.model_validate(dict(settings)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else "options"
+            if first["type"] == "extra_forbidden":
+                known = suggest(name, cls.Options.model_fields)
+                raise GradleakError(f"attack {cls.name!r} has no option {name!r}; {known}") from error
+            raise GradleakError(f"option {name!r} of attack {cls.name!r}: {first['msg']}") from error
+
+    @abstractmethod
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: TargetModel,
+        *,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        """Attack independent updates of one model; one reconstruction each, in order.
+
+        `seeds` fixes all randomness, one number an update, so that an update's result does not depend on
+        the others it runs with.
+        """

@@ -1,0 +1,53 @@
+"""The control: what the prior alone would guess, with no look at the gradient.
+
+Every score stands beside this one. What an attack scores above it is what the update leaked; the rest is
+what anyone could guess of ordinary language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+
+from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.budget import Budget
+from gradleak.models.target import TargetModel
+from gradleak.priors.base import load_prior
+from gradleak.progress import Progress
+from gradleak.update import Update
+
+TYPICAL_LENGTH = 12
+
+
+class ControlOptions(AttackOptions):
+    prior: str = Field("ngram", description="ngram, or a causal language model (folder or hub id)")
+
+
+class Control(Attack):
+    name = "control"
+    summary = "no attack: sentences drawn from the prior alone, at the lengths the threat model grants"
+    Options = ControlOptions
+    options: ControlOptions
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: TargetModel,
+        *,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        prior = load_prior(self.options.prior, model, progress)
+        frame = len(model.prefix) + len(model.suffix)
+        found = []
+        for update, seed in zip(updates, seeds, strict=True):
+            generator = torch.Generator().manual_seed(seed)
+            known = update.known
+            lengths = known.lengths or (TYPICAL_LENGTH,) * (known.batch_size or len(known.labels or (0,)))
+            drawn = [prior.sample(n - frame, generator) if prior else [] for n in lengths]
+            sentences = [Sentence(text=model.decode(ids), tokens=ids, confidence=0.0) for ids in drawn]
+            found.append(Reconstruction(sentences=sentences))
+        return found

@@ -1,0 +1,94 @@
+"""Gradient matching: search the input whose gradient is the one that was shared.
+
+DLG, TAG and LAMP are this one search under different settings: optimise a matrix of word embeddings until
+its gradient comes close to the update's, and now and then try the tokens in another order, judged by the
+gradient and by a language prior together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
+from gradleak.attacks.parts.knowledge import gather
+from gradleak.attacks.parts.search import MatchingSearch
+from gradleak.budget import Budget
+from gradleak.matching.distances import DistanceName, make_distance
+from gradleak.matching.naive import NaiveEngine
+from gradleak.measure import peak_memory
+from gradleak.models.target import TargetModel
+from gradleak.priors.base import load_prior
+from gradleak.progress import Progress
+from gradleak.update import Update
+
+
+class MatchingOptions(AttackOptions):
+    """Every setting of the search. The published values are the defaults of the attacks built on it."""
+
+    distance: DistanceName = Field("cosine", description="how gradients are compared")
+    l1_weight: float = Field(0.01, ge=0, description="factor on absolute differences in l2+l1")
+    steps: int = Field(2000, ge=0, description="optimisation steps")
+    optimizer: Literal["adam", "adamw"] = Field("adam", description="adamw decays with eps 1e-6, 0.01")
+    lr: float = Field(0.01, gt=0, description="step size")
+    schedule: Literal["constant", "step", "linear"] = Field("step", description="how the step size falls")
+    decay: float = Field(0.89, gt=0, le=1, description="factor of the step schedule")
+    decay_every: int = Field(50, ge=1, description="steps between two factors of the step schedule")
+    linear_over: int | None = Field(None, ge=1, description="steps the linear schedule spans; default: steps")
+    clip: float | None = Field(None, gt=0, description="largest norm of one update's step gradient")
+    regularization: float = Field(1.0, ge=0, description="weight on the mean embedding norm staying typical")
+    init_draws: int = Field(500, ge=1, description="random starts, the best is kept")
+    init_orders: int = Field(500, ge=0, description="random orders of the best start, the best is kept")
+    init_rescale: bool = Field(True, description="scale the start to the vocabulary's mean norm")
+    discrete_every: int = Field(75, ge=0, description="steps between two discrete phases; 0: none")
+    discrete_after: float = Field(0.1, ge=0, le=1, description="share of the steps before the first one")
+    candidates: int = Field(200, ge=1, description="orders tried for a sentence in a discrete phase")
+    prior: str = Field("ngram", description="ngram, none, or a causal language model (folder or hub id)")
+    prior_weight: float = Field(0.2, ge=0, description="weight on the prior's loss a token")
+
+
+class MatchingAttack(Attack):
+    """What DLG, TAG and LAMP share; they differ in their options only."""
+
+    Options = MatchingOptions
+    options: MatchingOptions
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: TargetModel,
+        *,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        options = self.options
+        started = time.monotonic()
+        knowledge = [gather(update, model, self.name) for update in updates]
+        distance = make_distance(options.distance, options.l1_weight)
+        uses_prior = options.discrete_every > 0 and options.prior_weight > 0
+        search = MatchingSearch(
+            options=options,
+            model=model,
+            engine=NaiveEngine(model, [update.tensors for update in updates], distance),
+            prior=load_prior(options.prior if uses_prior else "none", model, progress),
+            generators=[torch.Generator().manual_seed(seed) for seed in seeds],
+            knowledge=knowledge,
+        )
+        with peak_memory(model.device) as memory:
+            progress.begin(f"{self.name}: choosing a start", 1)
+            search.start(budget, progress)
+            progress.end()
+            progress.begin(self.name, options.steps, "steps")
+            finished = search.optimise(budget, progress)
+            progress.end()
+        spent = {
+            "seconds": (time.monotonic() - started) / len(updates),
+            "peak_memory_mb": memory.megabytes,
+            "status": "completed" if finished else budget.reason,
+        }
+        return [search.answer(row).model_copy(update=spent) for row in range(len(updates))]

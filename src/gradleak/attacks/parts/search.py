@@ -1,0 +1,210 @@
+"""The search that gradient-matching attacks share: many updates side by side, row k for update k."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
+from gradleak.attacks.parts.frame import empty_dummies
+from gradleak.attacks.parts.initial import best_start
+from gradleak.attacks.parts.knowledge import Knowledge
+from gradleak.attacks.parts.reorder import propose
+from gradleak.attacks.parts.schedule import learning_rate
+from gradleak.attacks.parts.vocabulary import Vocabulary
+from gradleak.budget import Budget
+from gradleak.matching.dummies import Dummies
+from gradleak.models.target import TargetModel
+from gradleak.priors.base import Prior
+from gradleak.progress import Progress
+
+if TYPE_CHECKING:
+    from gradleak.attacks.matching import MatchingOptions
+
+TRACE_POINTS = 100
+GLIMPSE_SECONDS = 0.5
+
+
+class Engine(Protocol):
+    """What computes distances between gradients; see `gradleak.matching`."""
+
+    def values(self, dummies: Dummies) -> Tensor: ...
+    def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]: ...
+
+
+class MatchingSearch:
+    """Choose a start, then alternate gradient steps with tries of other token orders."""
+
+    def __init__(
+        self,
+        *,
+        options: MatchingOptions,
+        model: TargetModel,
+        engine: Engine,
+        prior: Prior | None,
+        generators: Sequence[torch.Generator],
+        knowledge: Sequence[Knowledge],
+    ) -> None:
+        self.options = options
+        self.model = model
+        self.engine = engine
+        self.prior = prior
+        self.generators = generators
+        self.knowledge = knowledge
+        self.vocabulary = Vocabulary.of(model)
+        self.dummies, self.fixed = empty_dummies(model, knowledge)
+        self.best = self.dummies.embeds.clone()
+        self.best_loss = torch.full((len(knowledge),), float("inf"), device=model.device)
+        self.traces: list[list[TracePoint]] = [[] for _ in knowledge]
+
+    def start(self, budget: Budget, progress: Progress) -> None:
+        """Fill the free positions with the best of many random starts."""
+        self.dummies = best_start(
+            self.engine,
+            self.dummies,
+            self.fixed,
+            self.options,
+            self.vocabulary.mean_norm,
+            self.generators,
+            budget,
+            progress,
+        )
+        self.best = self.dummies.embeds.clone()
+
+    def optimise(self, budget: Budget, progress: Progress) -> bool:
+        """Take all steps; False if the budget ended them early. The best iterate is kept either way."""
+        optimizer = self._optimizer()
+        shown = 0.0
+        for step in range(self.options.steps + 1):
+            if budget.over:
+                return False
+            self._relabel()
+            values, gradients = self.engine.values_and_gradients(self.dummies)
+            pull, pull_gradient = self._norm_pull()
+            loss = values + pull
+            self._remember(step, loss)
+            if time.monotonic() - shown > GLIMPSE_SECONDS:
+                shown = time.monotonic()
+                progress.advance(step, loss=float(loss.mean()), text=self._glimpse(step))
+            if step < self.options.steps:  # the pass after the last step only judges it
+                self._step(optimizer, gradients + pull_gradient, step)
+                if self._discrete_is_due(step):
+                    self._discrete(budget)
+        return True
+
+    def answer(self, row: int) -> Reconstruction:
+        """The best iterate of one row, as text."""
+        known = self.knowledge[row]
+        tokens, cosines = self.vocabulary.nearest(self.best[row][~self.fixed[row]])
+        bag: dict[str, float] = {}
+        for token, cosine in zip(tokens.tolist(), cosines.tolist(), strict=True):
+            word = str(self.model.tokenizer.convert_ids_to_tokens(token))
+            bag[word] = max(bag.get(word, 0.0), round(cosine, 4))
+        loss = float(self.best_loss[row])
+        return Reconstruction(
+            sentences=self._sentences(row),
+            labels=known.labels,
+            lengths=known.lengths,
+            found=known.found,
+            bag=bag,
+            loss=loss if loss < float("inf") else None,
+            trace=self.traces[row],
+        )
+
+    # --- the continuous part ----------------------------------------------------------------------
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        embeds = self.dummies.embeds.requires_grad_()
+        if self.options.optimizer == "adam":
+            return torch.optim.Adam([embeds], lr=self.options.lr)
+        return torch.optim.AdamW([embeds], lr=self.options.lr, eps=1e-6, weight_decay=0.01)
+
+    def _remember(self, step: int, loss: Tensor) -> None:
+        """Keep every row that is better than ever before, exactly as it was when it was judged."""
+        better = loss < self.best_loss
+        self.best[better] = self.dummies.embeds.detach()[better]
+        self.best_loss = torch.where(better, loss, self.best_loss)
+        if step % max(1, self.options.steps // TRACE_POINTS) == 0 or step == self.options.steps:
+            for trace, value in zip(self.traces, loss.tolist(), strict=True):
+                trace.append(TracePoint(step=step, loss=value))
+
+    def _norm_pull(self) -> tuple[Tensor, Tensor]:
+        """The regulariser, (mean embedding norm − the vocabulary's)², and its derivative."""
+        embeds = self.dummies.embeds.detach().requires_grad_()
+        real = self.dummies.mask
+        means = (embeds.norm(dim=-1) * real).sum(dim=(1, 2)) / real.sum(dim=(1, 2))
+        pull = self.options.regularization * (means - self.vocabulary.mean_norm).square()
+        (gradient,) = torch.autograd.grad(pull.sum(), embeds)
+        return pull.detach(), gradient
+
+    def _step(self, optimizer: torch.optim.Optimizer, gradient: Tensor, step: int) -> None:
+        embeds = self.dummies.embeds
+        gradient = gradient.masked_fill(self.fixed[..., None], 0.0)
+        if self.options.clip is not None:
+            sizes = gradient.flatten(1).norm(dim=1).clamp_min(self.options.clip)
+            gradient = gradient * (self.options.clip / sizes)[:, None, None, None]
+        embeds.grad = gradient
+        optimizer.param_groups[0]["lr"] = learning_rate(self.options, step)
+        before = embeds.detach().clone()
+        optimizer.step()
+        with torch.no_grad():  # weight decay must not move what is fixed
+            embeds.copy_(torch.where(self.fixed[..., None], before, embeds))
+
+    def _relabel(self) -> None:
+        """A language model's labels are its own input: let the dummy's nearest tokens be its labels."""
+        if self.model.task == "causal-lm":
+            tokens, _ = self.vocabulary.nearest(self.dummies.embeds.detach())
+            self.dummies.labels.copy_(torch.where(self.fixed, self.dummies.labels, tokens))
+
+    # --- the discrete part ------------------------------------------------------------------------
+
+    def _discrete_is_due(self, step: int) -> bool:
+        every = self.options.discrete_every
+        return (
+            every > 0 and step > 0 and step % every == 0 and step >= self.options.discrete_after * self.options.steps
+        )
+
+    def _discrete(self, budget: Budget) -> None:
+        """Every sentence in turn takes the best of many orders; later sentences see what earlier ones became."""
+        for row in range(len(self.dummies)):
+            for sentence in range(self.dummies.embeds.shape[1]):
+                if budget.over:
+                    return
+                self._reorder(row, sentence)
+
+    def _reorder(self, row: int, sentence: int) -> None:
+        places = (~self.fixed[row, sentence]).nonzero()[:, 0]
+        orders = torch.tensor(
+            propose(len(places), self.options.candidates, self.generators[row]), device=places.device
+        )
+        current = self.dummies.row(row)
+        guesses = current.repeat(len(orders))
+        guesses.embeds[:, sentence, places] = current.embeds[0, sentence, places[orders]]
+        if self.model.task == "causal-lm":
+            guesses.labels[:, sentence, places] = current.labels[0, sentence, places[orders]]
+        score = self.engine.values(guesses)
+        if self.prior is not None:
+            tokens, _ = self.vocabulary.nearest(current.embeds[0, sentence, places])
+            nll = self.prior.nll(tokens[orders].tolist())
+            score = score + self.options.prior_weight * nll.to(score)
+        with torch.no_grad():
+            self.dummies.embeds[row] = guesses.embeds[int(score.argmin())]
+
+    # --- what it reads like -----------------------------------------------------------------------
+
+    def _glimpse(self, step: int) -> str:
+        row = step % len(self.dummies)
+        return " / ".join(sentence.text for sentence in self._sentences(row))
+
+    def _sentences(self, row: int) -> list[Sentence]:
+        found = []
+        for embeds, fixed in zip(self.best[row], self.fixed[row], strict=True):
+            tokens, cosines = self.vocabulary.nearest(embeds[~fixed])
+            text = self.model.decode(tokens.tolist())
+            confidence = float(cosines.mean().clamp(0, 1))
+            found.append(Sentence(text=text, tokens=tokens.tolist(), confidence=confidence))
+        return found

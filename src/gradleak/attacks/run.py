@@ -1,0 +1,54 @@
+"""One call that checks updates, then attacks them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from gradleak.attacks import ATTACKS
+from gradleak.attacks.base import Reconstruction
+from gradleak.budget import Budget
+from gradleak.models.target import TargetModel
+from gradleak.progress import SILENT, Progress
+from gradleak.update import Update
+
+
+def attack(
+    updates: Update | Sequence[Update],
+    model: TargetModel,
+    name: str = "lamp-cos",
+    *,
+    seed: int | Sequence[int] = 0,
+    budget: Budget | None = None,
+    progress: Progress = SILENT,
+    **options: Any,
+) -> list[Reconstruction]:
+    """Read text back from one update, or from several of the same model at once.
+
+    `name` is one of `gradleak attacks`; further keywords are that attack's options. The same seed gives the
+    same answer. Nothing but the updates and the model is looked at.
+
+    >>> from gradleak import Client, attack, load_model
+    >>> model = load_model("minilm")
+    >>> update = Client(model).update(["Her biopsy came back clear."], labels=[0])
+    >>> (found,) = attack(update, model, "lamp-cos", steps=3, init_draws=2, init_orders=0)
+    >>> len(found.sentences), len(found.sentences[0].tokens), found.status
+    (1, 7, 'completed')
+    """
+    several = [updates] if isinstance(updates, Update) else list(updates)
+    method = ATTACKS.get(name).from_settings(options)
+    for update in several:
+        update.check(model)
+    seeds = [derive_seed(seed, i) for i in range(len(several))] if isinstance(seed, int) else list(seed)
+    return method.run(several, model, budget=budget or Budget(), progress=progress, seeds=seeds)
+
+
+def derive_seed(seed: int, *path: object) -> int:
+    """A seed for one piece of the work, different for every path and the same on every machine.
+
+    >>> derive_seed(0, "trial", 1) == derive_seed(0, "trial", 1) != derive_seed(0, "trial", 2)
+    True
+    """
+    text = "/".join(str(part) for part in (seed, *path))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")

@@ -1,0 +1,162 @@
+"""An audit: private batches, their updates, an attack on each, and what it read back against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from gradleak.attacks import ATTACKS
+from gradleak.attacks.base import Attack, Reconstruction
+from gradleak.attacks.run import attack as run_attack
+from gradleak.attacks.run import derive_seed
+from gradleak.budget import Budget
+from gradleak.environment import describe
+from gradleak.errors import GradleakError
+from gradleak.models.families import Task
+from gradleak.models.load import load_model
+from gradleak.models.target import TargetModel
+from gradleak.progress import SILENT, Progress
+from gradleak.results import AttackInfo, Results, Scenario, Trial
+from gradleak.scenario.client import PAPER_GRANTS, Client, class_number
+from gradleak.scenario.data import BUILT_IN, Row, read_data
+from gradleak.scenario.trials import TrialData, draw_trials
+from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.score import score
+from gradleak.scoring.text import METRICS
+from gradleak.update import Update
+
+# Draws of the control a trial: its spread would otherwise hide what the attack adds.
+CONTROL_DRAWS = 10
+
+
+def audit(
+    model: str | Path | TargetModel = "minilm",
+    *,
+    data: str | Path | Sequence[Row] = BUILT_IN,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    attack: str = "lamp-cos",
+    options: Mapping[str, Any] | None = None,
+    batch_size: int = 1,
+    trials: int = 4,
+    seed: int = 0,
+    known: Sequence[str] = PAPER_GRANTS,
+    task: Task | None = None,
+    num_labels: int | None = None,
+    max_tokens: int | None = None,
+    device: str = "cpu",
+    budget: Budget | None = None,
+    progress: Progress = SILENT,
+) -> Results:
+    """Measure how much of its training text a model's updates give away to an attack.
+
+    Draws `trials` batches from the data, makes each one's update as a client would, attacks the updates, and
+    scores what was read back, always beside a control that guesses from the language prior alone.
+
+    >>> from gradleak import audit
+    >>> results = audit("minilm", attack="lamp-cos", trials=2,
+    ...                 options={"steps": 2, "init_draws": 2, "init_orders": 0})
+    >>> len(results.trials), results.status, sorted(results.summary)
+    (2, 'completed', ['exact_match', 'rouge1', 'rouge2', 'rougeL', 'token_accuracy'])
+    """
+    if batch_size < 1 or trials < 1:
+        raise GradleakError("batch size and trials must be at least 1")
+    method = ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
+    rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
+    if not isinstance(model, TargetModel):
+        model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
+    private = draw_trials(rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens)
+    client = Client(model, known)
+    updates = [client.update(trial.texts, trial.labels) for trial in private]
+    seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
+    found = run_attack(updates, model, attack, seed=seeds, budget=budget, progress=progress, **dict(options or {}))
+    guessed = _control(method, updates, private, model, seeds, progress)
+    scenario = Scenario(
+        model=model.name,
+        family=model.adapter.family.name,
+        task=model.task,
+        model_fingerprint=model.fingerprint,
+        parameters=sum(p.numel() for p in model.parameters().values()),
+        data=str(data) if isinstance(data, str | Path) else "given in Python",
+        data_rows=len(rows),
+        labels=_label_source(rows, model),
+        batch_size=batch_size,
+        trials=trials,
+        seed=seed,
+        client=updates[0].manifest.client,
+        known=list(updates[0].known.granted),
+    )
+    measured = [_trial(i, seeds[i], private[i], found[i], guessed[i], model) for i in range(trials)]
+    return _results(scenario, method, measured, model)
+
+
+def _control(
+    method: Attack,
+    updates: Sequence[Update],
+    private: Sequence[TrialData],
+    model: TargetModel,
+    seeds: Sequence[int],
+    progress: Progress,
+) -> list[dict[str, float]]:
+    """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used."""
+    prior = getattr(method.options, "prior", "none")
+    scores = []
+    for update, trial, seed in zip(updates, private, seeds, strict=True):
+        draws = run_attack(
+            [update] * CONTROL_DRAWS,
+            model,
+            "control",
+            seed=[derive_seed(seed, "control", i) for i in range(CONTROL_DRAWS)],
+            progress=progress,
+            prior="ngram" if prior == "none" else prior,
+        )
+        metrics = [score(draw, trial.texts, model).metrics for draw in draws]
+        scores.append({name: sum(m[name] for m in metrics) / len(metrics) for name in METRICS})
+    return scores
+
+
+def _trial(
+    index: int,
+    seed: int,
+    private: TrialData,
+    found: Reconstruction,
+    guessed: dict[str, float],
+    model: TargetModel,
+) -> Trial:
+    scored = score(found, private.texts, model)
+    labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
+    return Trial(
+        index=index,
+        seed=seed,
+        status=found.status,
+        truth=private.texts,
+        labels=labels,
+        reconstruction=found,
+        pairs=scored.pairs,
+        scores=scored.metrics,
+        control_scores=guessed,
+        seconds=found.seconds,
+        peak_memory_mb=found.peak_memory_mb,
+    )
+
+
+def _results(scenario: Scenario, method: Attack, trials: list[Trial], model: TargetModel) -> Results:
+    unfinished = [trial.status for trial in trials if trial.status != "completed"]
+    return Results(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status=unfinished[0] if unfinished else "completed",
+        environment=describe(model.device),
+        scenario=scenario,
+        attack=AttackInfo(name=method.name, options=method.options.model_dump()),
+        trials=trials,
+        summary={name: bootstrap([t.scores[name] for t in trials]) for name in METRICS},
+        control={name: bootstrap([t.control_scores[name] for t in trials]) for name in METRICS},
+    )
+
+
+def _label_source(rows: Sequence[Row], model: TargetModel) -> Literal["given", "drawn", "none"]:
+    if model.task == "causal-lm":
+        return "none"
+    return "drawn" if any(row.label is None for row in rows) else "given"

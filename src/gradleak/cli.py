@@ -1,0 +1,313 @@
+"""The command line: parse, call, print. Every error a user can mend is one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradleak.errors import GradleakError
+from gradleak.version import __version__
+
+if TYPE_CHECKING:
+    from gradleak.budget import Budget
+    from gradleak.config import AuditConfig
+    from gradleak.results import Results
+
+app = typer.Typer(
+    help="Measure how much private text can be read back from federated-learning updates.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+assets_app = typer.Typer(help="Pinned weights and corpora: list, fetch, locate.", no_args_is_help=True)
+app.add_typer(assets_app, name="assets")
+
+Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id.")]
+Data = Annotated[str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column of the text: name or 1-based number.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column of the label: name or 1-based number.")]
+BatchSize = Annotated[int | None, typer.Option(help="Sentences in a client's batch.")]
+Seed = Annotated[int | None, typer.Option(help="Fixes the texts drawn and all randomness.")]
+Known = Annotated[
+    str | None,
+    typer.Option(help="What the attacker is told: batch_size, labels, lengths, comma-separated; '' for nothing."),
+]
+Task = Annotated[str | None, typer.Option(help="classification or causal-lm; default: by the model.")]
+NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
+MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
+Device = Annotated[str | None, typer.Option(help="Any torch device: cpu, cuda, mps.")]
+Options = Annotated[
+    list[str] | None, typer.Option("-o", "--option", help="An attack option, key=value; repeat for more.")
+]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="Time limit of the attack: 60s, 5m, 1h.")]
+Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"gradleak {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option(help="Folder for the results.")] = "gradleak-demo",
+    seed: Annotated[int, typer.Option(help="Another seed takes other sentences.")] = 3,
+) -> None:
+    """Show a leak: three invented private sentences, read back from MiniLM's updates in about two minutes."""
+    from gradleak.config import AuditConfig
+
+    typer.echo("Three clients each train MiniLM on one private sentence and share only the gradient.")
+    typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
+    options = {"steps": 160, "init_draws": 30, "init_orders": 0, "lr": 0.03, "candidates": 80}
+    options |= {"discrete_every": 30, "decay_every": 25}
+    _audit(AuditConfig(trials=3, seed=seed, max_tokens=11, out=out, options=options))
+
+
+@app.command()
+def audit(
+    config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
+    model: Model = None,
+    data: Data = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    attack: Annotated[str | None, typer.Option(help="See `gradleak attacks`.")] = None,
+    option: Options = None,
+    batch_size: BatchSize = None,
+    trials: Annotated[int | None, typer.Option(help="Independent batches to attack.")] = None,
+    seed: Seed = None,
+    known: Known = None,
+    task: Task = None,
+    num_labels: NumLabels = None,
+    max_tokens: MaxTokens = None,
+    device: Device = None,
+    budget: BudgetText = None,
+    out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
+    redact: Redact = False,
+) -> None:
+    """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
+    from gradleak.config import load_config, parse_options
+
+    given = {
+        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
+        "attack": attack, "options": parse_options(option) if option else None, "batch_size": batch_size,
+        "trials": trials, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
+        "max_tokens": max_tokens, "device": device, "budget": budget, "out": out, "redact": redact or None,
+    }  # fmt: skip
+    _audit(load_config(config, {key: value for key, value in given.items() if value is not None}))
+
+
+@app.command()
+def capture(
+    out: Annotated[Path, typer.Option(help="The update folder to write.")],
+    model: Model = "minilm",
+    data: Data = "builtin",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    batch_size: BatchSize = 1,
+    seed: Seed = 0,
+    known: Known = "batch_size,labels,lengths",
+    task: Task = None,
+    num_labels: NumLabels = None,
+    max_tokens: MaxTokens = None,
+    device: Device = "cpu",
+) -> None:
+    """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
+    from gradleak.capturing import capture_update
+    from gradleak.config import load_config
+    from gradleak.terminal import LiveProgress
+
+    given = {
+        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
+        "batch_size": batch_size, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
+        "max_tokens": max_tokens, "device": device,
+    }  # fmt: skip
+    settings = load_config(None, {key: value for key, value in given.items() if value is not None})
+    with LiveProgress() as progress:
+        folder, truth = capture_update(settings, out, progress)
+    typer.echo(f"update  {folder}\ntruth   {truth}")
+
+
+@app.command()
+def attack(
+    update: Annotated[Path, typer.Argument(help="An update folder.")],
+    model: Model = "minilm",
+    attack: Annotated[str, typer.Option(help="See `gradleak attacks`.")] = "lamp-cos",
+    option: Options = None,
+    seed: Seed = 0,
+    task: Task = None,
+    num_labels: NumLabels = None,
+    device: Device = "cpu",
+    budget: BudgetText = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
+) -> None:
+    """Read text back from an update folder. No truth is needed and none is looked at."""
+    from gradleak.config import load_config, parse_options
+    from gradleak.reconstructing import print_reconstruction, reconstruct
+
+    given = {
+        "model": model, "attack": attack, "options": parse_options(option or []), "seed": seed,
+        "task": task, "num_labels": num_labels, "device": device, "budget": budget,
+    }  # fmt: skip
+    settings = load_config(None, {key: value for key, value in given.items() if value is not None})
+    limit = _budget(settings)
+    with _progress(limit) as progress:
+        found, written = reconstruct(update, settings, out, limit, progress)
+    print_reconstruction(found)
+    if written:
+        typer.echo(f"reconstruction  {written}")
+    _exit(limit)
+
+
+@app.command()
+def score(
+    reconstruction: Annotated[Path, typer.Argument(help="A reconstruction.json.")],
+    truth: Annotated[Path, typer.Argument(help="The truth file that `capture` wrote.")],
+    model: Model = "minilm",
+) -> None:
+    """Compare a reconstruction with the truth."""
+    from gradleak.reconstructing import print_score, score_files
+
+    print_score(score_files(reconstruction, truth, model or "minilm"))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder an audit wrote.")],
+    redact: Redact = False,
+) -> None:
+    """Print a result again and write its page anew."""
+    from gradleak.results import load_results
+
+    results = load_results(folder)
+    _show(_masked(results, redact), folder)
+
+
+@app.command()
+def attacks() -> None:
+    """List the attacks with their options."""
+    from gradleak.listing import print_attacks
+
+    print_attacks()
+
+
+@app.command()
+def models() -> None:
+    """List the built-in models and the supported families."""
+    from gradleak.listing import print_models
+
+    print_models()
+
+
+@assets_app.command("list")
+def assets_list() -> None:
+    """What there is, how large, under which licence, and whether it is cached."""
+    from gradleak.listing import print_assets
+
+    print_assets()
+
+
+@assets_app.command("pull")
+def assets_pull(names: Annotated[list[str], typer.Argument(help="Assets to fetch.")]) -> None:
+    """Fetch assets into the cache, if they are not there yet."""
+    from gradleak import assets
+    from gradleak.terminal import LiveProgress
+
+    for name in names:
+        with LiveProgress() as progress:
+            typer.echo(f"{name}  {assets.pull(name, progress)}")
+
+
+@assets_app.command("path")
+def assets_path(name: Annotated[str, typer.Argument(help="An asset.")]) -> None:
+    """Print the folder of a cached asset."""
+    from gradleak import assets
+
+    if not assets.is_cached(assets.find(name)):
+        raise GradleakError(f"asset {name!r} is not in the cache; fetch it with: gradleak assets pull {name}")
+    typer.echo(assets.pull(name))
+
+
+def _audit(config: AuditConfig) -> None:
+    from datetime import datetime
+
+    from gradleak.auditing import audit as run_audit
+    from gradleak.files import output_folder
+
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = output_folder(config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}")
+    limit = _budget(config)
+    with _progress(limit) as progress:
+        results = run_audit(**config.model_dump(exclude={"out", "redact", "budget"}), budget=limit, progress=progress)
+    results = _masked(results, config.redact)
+    results.save(folder)
+    _show(results, folder)
+    _exit(limit)
+
+
+def _show(results: Results, folder: Path) -> None:
+    from rich.console import Console
+
+    from gradleak.report.build import write_report
+    from gradleak.terminal import print_results
+
+    page = write_report(results, folder)
+    print_results(results, Console(), sentences=20)
+    typer.echo(f"\nresults  {folder / 'results.json'}\nreport   {page}")
+
+
+def _masked(results: Results, wanted: bool) -> Results:
+    from gradleak.redact import redact
+
+    return redact(results) if wanted else results
+
+
+def _budget(config: AuditConfig) -> Budget:
+    from gradleak.budget import Budget
+
+    return Budget(config.seconds)
+
+
+@contextmanager
+def _progress(budget: Budget) -> Iterator[Any]:
+    """A live bar; the first Ctrl-C asks the attack to stop and keep what it has, the second stops at once."""
+    from gradleak.terminal import LiveProgress
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        budget.interrupt()
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        with LiveProgress() as progress:
+            yield progress
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _exit(budget: Budget) -> None:
+    if budget.interrupted:
+        raise typer.Exit(130)
+
+
+def main() -> None:
+    """Run the command line; the only place where an error becomes an exit code."""
+    try:
+        app()
+    except GradleakError as error:
+        print(f"gradleak: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("gradleak: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,110 @@
+"""The form of `audit.yaml`. Command-line flags override it; unknown keys are errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from gradleak.budget import parse_duration
+from gradleak.errors import GradleakError
+from gradleak.registry import suggest
+
+MAX_BYTES = 1 << 20
+
+
+class AuditConfig(BaseModel):
+    """Everything an audit can be told, with its defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field("minilm", description="built-in name, Hugging Face folder or hub id")
+    task: Literal["classification", "causal-lm"] | None = None
+    num_labels: int | None = Field(None, ge=2)
+    data: str = Field("builtin", description="built-in corpus, or a .txt, .csv, .tsv or .jsonl file")
+    text_column: str | None = None
+    label_column: str | None = None
+    max_tokens: int | None = Field(None, ge=3)
+    attack: str = "lamp-cos"
+    options: dict[str, Any] = Field(default_factory=dict)
+    batch_size: int = Field(1, ge=1)
+    trials: int = Field(4, ge=1)
+    seed: int = 0
+    known: tuple[str, ...] = ("batch_size", "labels", "lengths")
+    device: str = "cpu"
+    budget: str | None = None
+    out: str | None = None
+    redact: bool = False
+
+    @field_validator("text_column", "label_column", mode="before")
+    @classmethod
+    def _column(cls, value: object) -> object:
+        return str(value) if isinstance(value, int) else value  # a column's number may stand unquoted in YAML
+
+    @field_validator("known", mode="before")
+    @classmethod
+    def _known(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.budget is None else parse_duration(self.budget)
+
+
+def load_config(path: Path | None, overrides: dict[str, Any]) -> AuditConfig:
+    """The configuration of a YAML file with the given values on top."""
+    values = {} if path is None else read_yaml(path)
+    where = "the command line" if path is None else str(path)
+    options = {**_table(values.get("options")), **overrides.pop("options", {})}
+    values = {**values, **overrides}
+    if options:
+        values["options"] = options
+    try:
+        return AuditConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise GradleakError(f"{where}: unknown key {key!r}; {suggest(key, AuditConfig.model_fields)}") from error
+        raise GradleakError(f"{where}: {key}: {first['msg']}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A mapping out of a YAML file, or a clear error."""
+    if not path.is_file():
+        raise GradleakError(f"no configuration file at {path}")
+    if path.stat().st_size > MAX_BYTES:
+        raise GradleakError(f"{path} is larger than a configuration can be")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        problem = getattr(error, "problem", None) or "not readable"
+        raise GradleakError(f"{path} is not valid YAML: {problem}") from error
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise GradleakError(f"{path} must be a list of `key: value` lines")
+    return values
+
+
+def _table(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise GradleakError("options must be a list of `name: value` lines")
+    return dict(value)
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """Options of the form key=value; the attack's own types decide what a value means.
+
+    >>> parse_options(["steps=400", "prior=none"])
+    {'steps': '400', 'prior': 'none'}
+    """
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise GradleakError(f"option {pair!r} is not of the form key=value")
+        options[key.strip()] = value.strip()
+    return options

@@ -1,0 +1,61 @@
+"""Writing that is private and never half-done: a temporary file beside the target, then a rename."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gradleak.errors import GradleakError
+
+PRIVATE = 0o600
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a private temporary path; on success it becomes `target` in one step, on failure it is removed.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with replacing(place) as scratch:
+    ...     _ = scratch.write_text("hello")
+    >>> place.read_text(), oct(place.stat().st_mode & 0o777)
+    ('hello', '0o600')
+    """
+    try:
+        # mkstemp creates the file with mode 0600, which the rename keeps.
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise GradleakError(f"cannot write {target}: {error.strerror}") from error
+    os.close(handle)
+    scratch = Path(name)
+    try:
+        yield scratch
+        scratch.chmod(PRIVATE)
+        scratch.replace(target)
+    except OSError as error:
+        raise GradleakError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        with suppress(FileNotFoundError):
+            scratch.unlink()
+
+
+def write_text(target: Path, text: str) -> Path:
+    """Write a private text file in one step."""
+    with replacing(target) as scratch:
+        scratch.write_text(text, encoding="utf-8")
+    return target
+
+
+def output_folder(path: str | Path) -> Path:
+    """Make the folder if needed and prove that it can be written to, before any work is spent."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise GradleakError(f"cannot write to the folder {folder}: {error.strerror}") from error
+    return folder

@@ -1,0 +1,59 @@
+"""What there is to choose from, as tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from gradleak import assets
+
+
+def print_assets() -> None:
+    table = Table()
+    for heading in ("asset", "what", "licence", "size", "cached", "sources"):
+        table.add_column(heading, justify="right" if heading == "size" else "left")
+    for asset in assets.ASSETS.values():
+        table.add_row(
+            asset.name,
+            asset.summary,
+            asset.licence,
+            f"{asset.size / 1e6:.0f} MB",
+            "yes" if assets.is_cached(asset) else "no",
+            "\n".join(str(source) for source in asset.sources),
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"cache: {assets.cache_folder()}", style="dim", highlight=False)
+
+
+def print_models() -> None:
+    from gradleak.models.families import FAMILIES
+    from gradleak.models.load import BUILT_IN
+
+    built_in = Table(title="Built in", title_justify="left")
+    for heading in ("name", "default task", "what"):
+        built_in.add_column(heading)
+    for name, task in BUILT_IN.items():
+        built_in.add_row(name, task, assets.find(name).summary)
+    families = Table(title="Families: any Hugging Face folder or hub id of these", title_justify="left")
+    for heading in ("family", "kind", "tasks"):
+        families.add_column(heading)
+    for family in FAMILIES.values():
+        families.add_row(family.name, family.kind, ", ".join(family.tasks))
+    console = Console()
+    console.print(built_in)
+    console.print(families)
+
+
+def print_attacks() -> None:
+    from gradleak.attacks import ATTACKS
+
+    console = Console()
+    for name in ATTACKS.names():
+        kind = ATTACKS.get(name)
+        table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
+        for heading in ("option", "default", "what it does"):
+            table.add_column(heading)
+        for key, field in kind.Options.model_fields.items():
+            table.add_row(key, str(field.default), field.description or "")
+        console.print(table)

@@ -1,0 +1,1 @@
+"""Target models: loading, and one adapter per architecture family."""

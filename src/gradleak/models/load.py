@@ -1,0 +1,175 @@
+"""Loading a target: a built-in name, a Hugging Face folder, a hub id, or a model object."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gradleak import assets
+from gradleak.errors import GradleakError
+from gradleak.models.families import Task, family_of
+from gradleak.models.hub import reachable
+from gradleak.models.target import TargetModel
+from gradleak.progress import SILENT, Progress
+from gradleak.registry import suggest
+
+# Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
+BUILT_IN: dict[str, Task] = {"minilm": "classification"}
+
+
+def load_model(
+    source: Any,
+    *,
+    tokenizer: Any = None,
+    task: Task | None = None,
+    num_labels: int | None = None,
+    head_seed: int = 0,
+    device: str = "cpu",
+    progress: Progress = SILENT,
+) -> TargetModel:
+    """Load the model to audit.
+
+    `source` is a built-in name ("minilm"), a Hugging Face folder or hub id, or a `PreTrainedModel`, which
+    needs its `tokenizer` beside it. `task` is "classification" or "causal-lm"; by default encoders classify
+    and decoders model language, unless the checkpoint says otherwise. Parameters the checkpoint does not
+    hold (a new classification head) are drawn from `head_seed`, the same on every machine.
+
+    >>> model = load_model("minilm")
+    >>> model.task, model.num_labels, len(model.adapter.layers)
+    ('classification', 2, 6)
+    >>> model.decode(model.encode(["The results are back."]).sentences()[0])
+    'the results are back.'
+    """
+    place = resolve_device(device)
+    if not isinstance(source, str | Path):
+        return _from_object(source, tokenizer, task, place)
+    name = str(source)
+    folder = str(assets.pull(name, progress)) if name in BUILT_IN else name
+    with _quiet():
+        config = _config(name, folder)
+        chosen = task or BUILT_IN.get(name) or _default_task(config)
+        family = family_of(config.model_type)
+        if chosen not in family.tasks:
+            raise GradleakError(f"{family.name} models are supported for {', '.join(family.tasks)}, not {chosen}")
+        module, loaded_tokenizer = _weights(name, folder, config, chosen, num_labels, head_seed)
+    return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
+
+
+def resolve_device(name: str) -> torch.device:
+    """A torch device that exists here, or a clear error."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise GradleakError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _from_object(module: Any, tokenizer: Any, task: Task | None, device: torch.device) -> TargetModel:
+    if not hasattr(module, "config") or not hasattr(module, "base_model"):
+        raise GradleakError(f"{type(module).__name__} is not a Hugging Face model")
+    if tokenizer is None:
+        raise GradleakError("a model object needs its tokenizer: load_model(model, tokenizer=...)")
+    if getattr(module.config, "_attn_implementation", "eager") != "eager":
+        # The default fused attention has no second derivative on CPU.
+        module.set_attn_implementation("eager")
+    chosen: Task = task or _task_of_class(type(module).__name__) or _default_task(module.config)
+    return TargetModel(module.float().to(device), tokenizer, chosen, module.config.name_or_path or "model object")
+
+
+def _config(name: str, folder: str) -> Any:
+    from transformers import AutoConfig
+
+    if Path(folder).is_dir() and not (Path(folder) / "config.json").is_file():
+        raise GradleakError(f"the folder {folder} holds no config.json, so it is not a Hugging Face model")
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=Path(folder).is_dir() or not reachable())
+    except (OSError, ValueError) as error:
+        if Path(folder).is_dir():
+            raise GradleakError(f"cannot read the model in {folder}: {_first_line(error)}") from error
+        why = "the hub does not have it" if reachable() else "the hub cannot be reached"
+        raise GradleakError(
+            f"unknown model {name!r}: not built in, not a folder, and {why}; {suggest(name, BUILT_IN)}"
+        ) from error
+
+
+def _weights(
+    name: str, folder: str, config: Any, task: Task, num_labels: int | None, head_seed: int
+) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+    local = Path(folder).is_dir() or not reachable()
+    extra: dict[str, Any] = {}
+    if task == "classification" and num_labels is not None:
+        extra = {"num_labels": num_labels}
+    kind = AutoModelForSequenceClassification if task == "classification" else AutoModelForCausalLM
+    try:
+        module, info = kind.from_pretrained(
+            folder,
+            attn_implementation="eager",
+            output_loading_info=True,
+            local_files_only=local,
+            ignore_mismatched_sizes=bool(extra),
+            **extra,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise GradleakError(f"cannot load model {name!r}: {_first_line(error)}") from error
+    missing = set(info["missing_keys"]) | {key[0] for key in info.get("mismatched_keys", ())}
+    _draw(module, missing, config, head_seed)
+    return module.float(), tokenizer
+
+
+def _draw(module: Any, missing: set[str], config: Any, seed: int) -> None:
+    """Initialise parameters the checkpoint lacks: the same numbers for the same seed, whatever the version."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(getattr(config, "initializer_range", 0.02))
+    for name, parameter in sorted(module.named_parameters()):
+        if name not in missing:
+            continue
+        with torch.no_grad():
+            if parameter.dim() < 2:
+                parameter.zero_()
+            else:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+
+
+def _default_task(config: Any) -> Task:
+    for architecture in getattr(config, "architectures", None) or ():
+        if task := _task_of_class(architecture):
+            return task
+    return "classification" if family_of(config.model_type).kind == "encoder" else "causal-lm"
+
+
+def _task_of_class(name: str) -> Task | None:
+    if name.endswith("ForSequenceClassification"):
+        return "classification"
+    if name.endswith(("ForCausalLM", "LMHeadModel")):
+        return "causal-lm"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library's loading report and bars off the terminal; our errors say what matters."""
+    from transformers.utils import logging as library
+
+    level, bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    library.set_verbosity(logging.CRITICAL)
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library.set_verbosity(level)
+        if bars:
+            library.enable_progress_bar()

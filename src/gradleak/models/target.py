@@ -1,0 +1,179 @@
+"""The model under audit, as both sides use it: the honest client with real tokens, the attacker with dummies."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.errors import GradleakError
+from gradleak.models.adapter import Adapter
+from gradleak.models.families import Task, family_of
+
+# Vocabulary entries that no text produces; tokenizers reserve them under such names.
+_RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids of several sentences, padded on the right, and which of them are real."""
+
+    ids: Tensor
+    mask: Tensor
+
+    @property
+    def lengths(self) -> list[int]:
+        return [int(n) for n in self.mask.sum(dim=1)]
+
+    def sentences(self) -> list[list[int]]:
+        """The ids without padding."""
+        return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
+
+
+class TargetModel:
+    """A Hugging Face model with its tokenizer, its task and the adapter of its family.
+
+    Made by `gradleak.load_model`. The module is in eval mode and uses plain ("eager") attention, which has
+    the second derivatives that matching attacks need.
+    """
+
+    def __init__(self, module: Any, tokenizer: Any, task: Task, name: str) -> None:
+        self.module = module.eval()
+        self.tokenizer = tokenizer
+        self.task: Task = task
+        self.name = name
+        self.adapter = Adapter(module, family_of(module.config.model_type), task)
+        self.prefix, self.suffix = _frame(tokenizer)
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        return self.adapter.words.weight.device
+
+    @property
+    def num_labels(self) -> int:
+        return int(self.module.config.num_labels)
+
+    @property
+    def max_length(self) -> int:
+        """The longest token sequence the model takes."""
+        rows = int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+        limit = rows - self.adapter.family.first_position
+        claimed = int(getattr(self.tokenizer, "model_max_length", 1 << 30) or 1 << 30)
+        return min(limit, claimed)
+
+    @property
+    def word_table(self) -> Tensor:
+        return self.adapter.words.weight.detach()
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The trainable parameters by name; a tied matrix appears once."""
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of all weights, so that an update can tell whether it was made with this very model."""
+        digest = hashlib.sha256()
+        for name, parameter in sorted(self.module.named_parameters()):
+            digest.update(name.encode())
+            digest.update(parameter.detach().float().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    @functools.cached_property
+    def text_tokens(self) -> Tensor:
+        """A mask over the vocabulary: True for tokens that can stand in a text (not special, not reserved)."""
+        size = self.word_table.shape[0]
+        allowed = torch.zeros(size, dtype=torch.bool)
+        for token, index in self.tokenizer.get_vocab().items():
+            if index < size and not _RESERVED.match(token):
+                allowed[index] = True
+        allowed[[i for i in self.tokenizer.all_special_ids if i < size]] = False
+        return allowed.to(self.device)
+
+    # --- text and tokens --------------------------------------------------------------------------
+
+    def encode(self, texts: Sequence[str]) -> Batch:
+        """Tokens of the texts, padded on the right. A text the model cannot take whole is an error."""
+        # verbose=False: we say it ourselves, and refuse, where the tokenizer would only warn
+        rows = [self.tokenizer(text, verbose=False)["input_ids"] for text in texts]
+        for number, row in enumerate(rows, start=1):
+            if len(row) > self.max_length:
+                raise GradleakError(
+                    f"text {number} has {len(row)} tokens; {self.name} takes at most {self.max_length} "
+                    f"(it begins {texts[number - 1][:40]!r})"
+                )
+            if len(row) <= len(self.prefix) + len(self.suffix):
+                raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
+        return self.pad(rows)
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> Batch:
+        """Token rows of unequal length as one batch."""
+        width = max(len(row) for row in rows)
+        filler = self.tokenizer.pad_token_id or 0
+        ids = torch.full((len(rows), width), filler, dtype=torch.long)
+        mask = torch.zeros((len(rows), width), dtype=torch.bool)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+            mask[i, : len(row)] = True
+        return Batch(ids.to(self.device), mask.to(self.device))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the tokens, special ones left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+
+    def content(self, ids: Sequence[int]) -> list[int]:
+        """The tokens without special ones: what was written, as the model sees it."""
+        special = set(self.tokenizer.all_special_ids)
+        return [i for i in ids if i not in special]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Word embeddings of token ids: the form in which attackers hold their dummies."""
+        return self.word_table[ids]
+
+    # --- loss -------------------------------------------------------------------------------------
+
+    def logits(self, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor) -> Tensor:
+        """Logits of a right-padded batch given as tokens or as word embeddings.
+
+        Classification gives (batch, classes), causal language models (batch, positions, vocabulary).
+        """
+        inputs = {"input_ids": ids} if ids is not None else {"inputs_embeds": embeds}
+        attention = mask.long()
+        if self.task == "classification" and self.adapter.family.kind == "decoder":
+            # The library finds the last token from token ids, which dummies do not have; we use the mask.
+            hidden = self.module.base_model(**inputs, attention_mask=attention, use_cache=False)[0]
+            last = attention.sum(dim=1) - 1
+            return self.module.score(hidden[torch.arange(len(last), device=last.device), last])
+        extra = {"use_cache": False} if self.adapter.family.kind == "decoder" else {}
+        return self.module(**inputs, attention_mask=attention, **extra).logits
+
+    def loss(
+        self, labels: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
+    ) -> Tensor:
+        """Mean cross-entropy of the batch, as a client trains with it.
+
+        `labels` are classes (batch,), or for causal language models the token ids (batch, positions).
+        """
+        logits = self.logits(ids=ids, embeds=embeds, mask=mask)
+        if self.task == "classification":
+            return F.cross_entropy(logits, labels)
+        kept = mask[:, 1:]
+        return F.cross_entropy(logits[:, :-1][kept], labels[:, 1:][kept])
+
+
+def _frame(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The special tokens the tokenizer puts before and after every text."""
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for start in range(len(whole) - len(inner) + 1):
+        if whole[start : start + len(inner)] == inner:
+            return whole[:start], whole[start + len(inner) :]
+    raise GradleakError("this tokenizer changes a text's tokens when it adds special ones; it is not supported")

@@ -1,0 +1,69 @@
+"""Any Hugging Face causal language model as a prior, whatever its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gradleak.models.load import load_model
+from gradleak.models.target import TargetModel
+from gradleak.progress import SILENT, Progress
+
+SENTENCES_AT_ONCE = 64
+
+
+class CausalPrior:
+    """Scores the decoded text with the language model and spreads the loss over the target's tokens.
+
+    The total log-likelihood of a text is the model's own; dividing it by the number of the target's tokens
+    makes candidates comparable whatever the two tokenizers do.
+    """
+
+    def __init__(self, language_model: TargetModel, target: TargetModel) -> None:
+        self.name = language_model.name
+        self._lm = language_model
+        self._target = target
+        tokenizer = language_model.tokenizer
+        starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        self._start = next((token for token in starts if token is not None), None)
+
+    @classmethod
+    def load(cls, source: str, target: TargetModel, progress: Progress = SILENT) -> CausalPrior:
+        """Load the language model by folder or hub id."""
+        device = str(target.device)
+        return cls(load_model(source, task="causal-lm", device=device, progress=progress), target)
+
+    @torch.no_grad()
+    def nll(self, sentences: Sequence[Sequence[int]]) -> Tensor:
+        """Negative log-likelihood of the text, a target token, in nats."""
+        losses: list[float] = []
+        for first in range(0, len(sentences), SENTENCES_AT_ONCE):
+            losses.extend(self._totals(sentences[first : first + SENTENCES_AT_ONCE]))
+        return torch.tensor([loss / max(1, len(s)) for loss, s in zip(losses, sentences, strict=True)])
+
+    def _totals(self, sentences: Sequence[Sequence[int]]) -> list[float]:
+        batch = self._lm.pad([self._tokens(self._target.decode(s)) for s in sentences])
+        logs = self._lm.logits(ids=batch.ids, mask=batch.mask)[:, :-1].log_softmax(dim=-1)
+        picked = logs.gather(-1, batch.ids[:, 1:, None])[..., 0] * batch.mask[:, 1:]
+        return [float(total) for total in -picked.sum(dim=1)]
+
+    def _tokens(self, text: str) -> list[int]:
+        tokens = self._lm.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        framed = ([] if self._start is None else [self._start]) + list(tokens)
+        return framed[: self._lm.max_length] or [0]
+
+    @torch.no_grad()
+    def sample(self, length: int, generator: torch.Generator) -> list[int]:
+        """Draw text until it is long enough in the target's tokens."""
+        drawn = [self._start or 0]
+        tokens: list[int] = []
+        while len(tokens) < length and len(drawn) < min(4 * length + 8, self._lm.max_length):
+            batch = self._lm.pad([drawn])
+            weights = self._lm.logits(ids=batch.ids, mask=batch.mask)[0, -1].softmax(dim=-1).cpu()
+            weights[self._lm.tokenizer.all_special_ids] = 0
+            drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
+            text = self._lm.decode(drawn[1:])
+            tokens = self._target.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return list(tokens[:length])

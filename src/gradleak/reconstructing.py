@@ -1,0 +1,84 @@
+"""An attack on an update folder, and its comparison with a truth file: two steps that never meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.run import attack
+from gradleak.budget import Budget
+from gradleak.capturing import load_truth
+from gradleak.config import AuditConfig
+from gradleak.errors import GradleakError
+from gradleak.files import output_folder, write_text
+from gradleak.models.load import load_model
+from gradleak.progress import Progress
+from gradleak.scoring.score import Score, score
+from gradleak.update import load_update
+from gradleak.words import METRIC_NAMES
+
+FILE = "reconstruction.json"
+
+
+def reconstruct(
+    update: Path, config: AuditConfig, out: Path | None, budget: Budget, progress: Progress
+) -> tuple[Reconstruction, Path | None]:
+    """Attack one update folder; write the reconstruction if a folder is given."""
+    folder = None if out is None else output_folder(out)
+    model = load_model(
+        config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
+    )
+    (found,) = attack(
+        load_update(update, model),
+        model,
+        config.attack,
+        seed=config.seed,
+        budget=budget,
+        progress=progress,
+        **config.options,
+    )
+    written = None if folder is None else write_text(folder / FILE, found.model_dump_json(indent=2) + "\n")
+    return found, written
+
+
+def score_files(reconstruction: Path, truth: Path, model: str) -> Score:
+    """Compare what `attack` wrote with what `capture` kept."""
+    try:
+        found = Reconstruction.model_validate_json(reconstruction.read_bytes())
+    except OSError as error:
+        raise GradleakError(f"cannot read {reconstruction}: {error.strerror}") from error
+    except ValidationError as error:
+        raise GradleakError(f"{reconstruction} is not a reconstruction: {error.errors()[0]['msg']}") from error
+    return score(found, load_truth(truth).texts, load_model(model))
+
+
+def print_reconstruction(found: Reconstruction) -> None:
+    table = Table(title="What was read back", title_justify="left")
+    table.add_column("sentence", justify="right")
+    table.add_column("recovered")
+    table.add_column("confidence", justify="right")
+    for number, sentence in enumerate(found.sentences, start=1):
+        table.add_row(str(number), Text(sentence.text), f"{sentence.confidence:.2f}")
+    console = Console()
+    console.print(table)
+    if found.found:
+        labels = f"labels {found.labels}" if "labels" in found.found else ""
+        lengths = f"lengths {found.lengths}" if "lengths" in found.found else ""
+        console.print(f"found by the attack: {', '.join(part for part in (labels, lengths) if part)}")
+    loss = "no step taken" if found.loss is None else f"loss {found.loss:.4f}"
+    console.print(f"{loss}, {found.seconds:.0f} s, {found.status}", style="dim", highlight=False)
+
+
+def print_score(scored: Score) -> None:
+    table = Table(title="Reconstruction against truth", title_justify="left", show_lines=True)
+    for heading in ("truth", "recovered", *METRIC_NAMES.values()):
+        table.add_column(heading)
+    for pair in scored.pairs:
+        numbers = [f"{pair.scores[name]:.1f}" for name in METRIC_NAMES]
+        table.add_row(Text(pair.truth), Text(pair.reconstruction), *numbers)
+    Console().print(table)

@@ -1,0 +1,51 @@
+"""Results without their texts: every word becomes a number, the same word the same number within a trial.
+
+What was recovered, in which order, stays visible; what it says does not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gradleak.results import Results, Trial
+from gradleak.scoring.score import Pair
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class _Masker:
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> str:
+        found = (match.group().lower() for match in _WORD.finditer(text))
+        return " ".join(f"w{self._numbers.setdefault(word, len(self._numbers) + 1)}" for word in found)
+
+
+def redact(results: Results) -> Results:
+    """A copy with all texts masked and all token lists emptied."""
+    if results.redacted:
+        return results
+    trials = [_masked(trial) for trial in results.trials]
+    return results.model_copy(update={"trials": trials, "redacted": True})
+
+
+def _masked(trial: Trial) -> Trial:
+    mask = _Masker()
+    pairs = [
+        Pair(
+            truth=mask(pair.truth),
+            reconstruction=mask(pair.reconstruction),
+            confidence=pair.confidence,
+            scores=pair.scores,
+        )
+        for pair in trial.pairs
+    ]
+    sentences = [s.model_copy(update={"text": mask(s.text), "tokens": []}) for s in trial.reconstruction.sentences]
+    return trial.model_copy(
+        update={
+            "pairs": pairs,
+            "truth": [mask(text) for text in trial.truth],
+            "reconstruction": trial.reconstruction.model_copy(update={"sentences": sentences, "bag": {}}),
+        }
+    )

@@ -1,0 +1,96 @@
+"""The form of `results.json`. `docs/results.md` explains it; a test pins its schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradleak.attacks.base import Reconstruction
+from gradleak.budget import StopReason
+from gradleak.environment import Environment
+from gradleak.errors import GradleakError
+from gradleak.files import write_text
+from gradleak.scoring.interval import Interval
+from gradleak.scoring.score import Pair
+from gradleak.update import ClientRule
+
+FILE = "results.json"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class Scenario(_Model):
+    """What was audited, and what the attacker was given."""
+
+    model: str
+    family: str
+    task: Literal["classification", "causal-lm"]
+    model_fingerprint: str
+    parameters: int
+    data: str
+    data_rows: int
+    labels: Literal["given", "drawn", "none"] = Field(description="where the labels came from")
+    batch_size: int
+    trials: int
+    seed: int
+    client: ClientRule
+    known: list[str] = Field(description="what the threat model grants beside the tensors")
+
+
+class AttackInfo(_Model):
+    """Which attack, with every option it ran with."""
+
+    name: str
+    options: dict[str, Any]
+
+
+class Trial(_Model):
+    """One update: the truth, what was read back from it, and how close that came."""
+
+    index: int
+    seed: int
+    status: StopReason
+    truth: list[str]
+    labels: list[int] | None
+    reconstruction: Reconstruction
+    pairs: list[Pair] = Field(description="true sentences with the reconstruction assigned to each")
+    scores: dict[str, float]
+    control_scores: dict[str, float]
+    seconds: float
+    peak_memory_mb: float | None
+
+
+class Results(_Model):
+    """One audit."""
+
+    schema_version: Literal[1] = 1
+    created: str
+    status: StopReason
+    redacted: bool = False
+    environment: Environment
+    scenario: Scenario
+    attack: AttackInfo
+    trials: list[Trial]
+    summary: dict[str, Interval]
+    control: dict[str, Interval]
+
+    def save(self, folder: Path) -> Path:
+        """Write `results.json`, readable by its owner only."""
+        return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
+
+
+def load_results(folder: str | Path) -> Results:
+    """Read the results of an audit back."""
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise GradleakError(f"{folder} holds no {FILE}; give the folder an audit wrote")
+    try:
+        return Results.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise GradleakError(f"{path} is not a gradleak result: {where}: {first['msg']}") from error

@@ -1,0 +1,44 @@
+"""A mean never travels without its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from scipy import stats
+
+RESAMPLES = 5000
+
+
+class Interval(BaseModel):
+    """A mean over trials with its 95 % interval."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.0) -> Interval:
+    """Mean and percentile bootstrap interval over trials.
+
+    One trial says nothing about the spread, so its interval is the whole range.
+
+    >>> bootstrap([10, 20, 30, 40])
+    Interval(mean=25.0, low=15.0, high=35.0)
+    >>> bootstrap([50.0])
+    Interval(mean=50.0, low=0.0, high=100.0)
+    """
+    if not values:
+        raise ValueError("no values to average")
+    data = np.asarray(values, dtype=float)
+    mean = float(data.mean())
+    if len(data) == 1:
+        return Interval(mean=mean, low=floor, high=ceiling)
+    result = stats.bootstrap(
+        (data,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
+    )
+    low, high = result.confidence_interval
+    return Interval(mean=mean, low=float(low), high=float(high))

@@ -1,0 +1,255 @@
+"""The update: all that leaves a client, and all that an attack may read.
+
+An update is named tensors plus a manifest. The manifest says what the threat model grants the attacker
+beside the tensors (labels, lengths, batch size) and which client rule made them. On disk it is a folder
+with `update.safetensors` and `manifest.json`. Reading treats both as hostile input.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from gradleak.errors import GradleakError
+from gradleak.files import output_folder, replacing, write_text
+from gradleak.version import __version__
+
+if TYPE_CHECKING:
+    from gradleak.models.target import TargetModel
+
+TENSORS, MANIFEST = "update.safetensors", "manifest.json"
+
+MAX_HEADER_BYTES = 16 << 20
+MAX_TENSORS = 50_000
+MAX_MANIFEST_BYTES = 4 << 20
+_SIZES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+
+# What a threat model can grant beside the tensors.
+GRANTS = ("batch_size", "labels", "lengths")
+Grant = Literal["batch_size", "labels", "lengths"]
+
+
+class Known(BaseModel):
+    """What the attacker is told beside the tensors; None is "not told"."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    batch_size: int | None = Field(default=None, ge=1, le=100_000)
+    labels: tuple[int, ...] | None = None
+    lengths: tuple[int, ...] | None = Field(
+        default=None, description="tokens of each sentence, special tokens counted"
+    )
+
+    @property
+    def granted(self) -> tuple[str, ...]:
+        return tuple(name for name in GRANTS if getattr(self, name) is not None)
+
+
+class ClientRule(BaseModel):
+    """How the client turned its data into the update."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["fedsgd"] = "fedsgd"
+    mode: Literal["eval"] = "eval"
+
+
+class Manifest(BaseModel):
+    """Everything in the update folder that is not a tensor."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    schema_version: Literal[1] = 1
+    written_by: str = f"gradleak {__version__}"
+    task: Literal["classification", "causal-lm"]
+    family: str
+    model_fingerprint: str | None = Field(default=None, description="hash of the global weights; null if unknown")
+    client: ClientRule = ClientRule()
+    known: Known = Known()
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an attacker holds: tensors by parameter name, and the manifest."""
+
+    tensors: Mapping[str, Tensor]
+    manifest: Manifest
+
+    @property
+    def known(self) -> Known:
+        return self.manifest.known
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the update folder; the tensors appear in one step, the manifest last."""
+        from safetensors.torch import save_file
+
+        place = output_folder(folder)
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        with replacing(place / TENSORS) as scratch:
+            save_file(plain, str(scratch))
+        write_text(place / MANIFEST, self.manifest.model_dump_json(indent=2) + "\n")
+        return place
+
+    def check(self, model: TargetModel) -> None:
+        """Refuse an update that does not belong to this model, saying how it differs."""
+        manifest = self.manifest
+        if manifest.task != model.task:
+            raise GradleakError(f"the update is of a {manifest.task} model, {model.name} is loaded for {model.task}")
+        if manifest.family != model.adapter.family.name:
+            raise GradleakError(
+                f"the update is of a {manifest.family} model, {model.name} is a {model.adapter.family.name} model"
+            )
+        _check_fit({name: tuple(t.shape) for name, t in self.tensors.items()}, model)
+        if manifest.model_fingerprint not in (None, model.fingerprint):
+            raise GradleakError(
+                f"the update was made with other weights than those of {model.name} (fingerprint "
+                f"{manifest.model_fingerprint} against {model.fingerprint}); attack it with the model it came from"
+            )
+        _check_known(manifest.known, model)
+
+
+def load_update(folder: str | Path, model: TargetModel | None = None) -> Update:
+    """Read an update folder, trusting nothing in it; with `model`, also check that it fits.
+
+    >>> import tempfile
+    >>> from gradleak import Client, load_model, load_update
+    >>> model = load_model("minilm")
+    >>> place = Client(model).update(["We moved him to ward six."], [1]).save(tempfile.mkdtemp())
+    >>> update = load_update(place, model)
+    >>> len(update.tensors), update.known.lengths
+    (105, (9,))
+    """
+    place = Path(folder)
+    for name in (MANIFEST, TENSORS):
+        if not (place / name).is_file():
+            raise GradleakError(f"{place} is not an update folder: it holds no {name}")
+    manifest = _read_manifest(place / MANIFEST)
+    header = read_header(place / TENSORS)
+    if model is not None:
+        _check_fit({name: shape for name, (_, shape) in header.items()}, model)
+    update = Update(_read_tensors(place / TENSORS), manifest)
+    if model is not None:
+        update.check(model)
+    return update
+
+
+def read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name, dtype and shape of every tensor, with every claim of the header checked before anything is loaded."""
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        start = stream.read(8)
+        length = int.from_bytes(start, "little") if len(start) == 8 else -1
+        if MAX_HEADER_BYTES < length < 1 << 40:
+            raise GradleakError(f"{path}: its header claims {length:,} bytes; {MAX_HEADER_BYTES:,} is the limit")
+        if length < 2 or length > size - 8:
+            raise GradleakError(f"{path} is not a safetensors file, or it is cut short")
+        raw = stream.read(length)
+    entries = _parse_header(path, raw)
+    if len(entries) > MAX_TENSORS:
+        raise GradleakError(f"{path}: its header claims {len(entries):,} tensors; {MAX_TENSORS:,} is the limit")
+    described = {name: _describe(path, name, entry) for name, entry in entries.items()}
+    expected = sum(_SIZES[dtype] * math.prod(shape) for dtype, shape in described.values())
+    if expected != size - 8 - length:
+        raise GradleakError(
+            f"{path}: its tensors need {expected:,} bytes, the file holds {size - 8 - length:,}; is it cut short?"
+        )
+    if not described:
+        raise GradleakError(f"{path} holds no tensors")
+    return described
+
+
+def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) != len(pairs):
+            raise ValueError("a name appears twice")
+        return table
+
+    try:
+        header = json.loads(raw, object_pairs_hook=unique)
+        header.pop("__metadata__", None)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise GradleakError(f"{path} is not a safetensors file: its header cannot be read") from error
+    return dict(header)
+
+
+def _describe(path: Path, name: str, entry: object) -> tuple[str, tuple[int, ...]]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
+        raise GradleakError(f"{path}: the header entry of tensor {_short(name)} is malformed")
+    dtype, shape = entry.get("dtype"), entry["shape"]
+    if dtype not in _SIZES:
+        raise GradleakError(f"{path}: tensor {_short(name)} is of type {dtype}, not a floating-point number")
+    if len(shape) > 8 or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
+        raise GradleakError(f"{path}: tensor {_short(name)} claims the shape {str(shape)[:60]}")
+    return str(dtype), tuple(shape)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(str(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise GradleakError(f"{path} cannot be read: {error}") from error
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise GradleakError(f"{path}: tensor {_short(name)} holds NaN or infinite values")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _read_manifest(path: Path) -> Manifest:
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise GradleakError(f"{path} is larger than a manifest can be")
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise GradleakError(f"{path}: {where}: {first['msg']}") from error
+
+
+def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: TargetModel) -> None:
+    parameters = model.parameters()
+    strange = [name for name in shapes if name not in parameters]
+    if strange:
+        raise GradleakError(
+            f"the update does not fit {model.name}: it holds {_short(strange[0])}"
+            f"{_others(strange)}, which the model does not have"
+        )
+    for name, shape in shapes.items():
+        if shape != tuple(parameters[name].shape):
+            raise GradleakError(
+                f"the update does not fit {model.name}: {name} has shape {list(shape)}, "
+                f"the model's has {list(parameters[name].shape)}"
+            )
+
+
+def _check_known(known: Known, model: TargetModel) -> None:
+    counts = {len(v) for v in (known.labels, known.lengths) if v is not None}
+    if known.batch_size is not None:
+        counts.add(known.batch_size)
+    if len(counts) > 1:
+        raise GradleakError("the manifest grants labels, lengths and a batch size that do not agree in number")
+    if model.task == "classification" and any(not 0 <= y < model.num_labels for y in known.labels or ()):
+        raise GradleakError(f"the manifest grants a label out of range; {model.name} has {model.num_labels} classes")
+    frame = len(model.prefix) + len(model.suffix)
+    if any(not frame < n <= model.max_length for n in known.lengths or ()):
+        raise GradleakError(f"the manifest grants a length outside {frame + 1} to {model.max_length}")
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 80 else name[:77] + "...")
+
+
+def _others(names: Iterable[str]) -> str:
+    rest = len(list(names)) - 1
+    return f" and {rest:,} more" if rest else ""

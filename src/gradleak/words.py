@@ -1,0 +1,76 @@
+"""A result put into words: the threat model and the caveats, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from gradleak.results import Results, Scenario
+
+METRIC_NAMES = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "token_accuracy": "Token accuracy",
+    "exact_match": "Exact match",
+}
+METRIC_MEANINGS = {
+    "rouge1": "words recovered, in any order",
+    "rouge2": "pairs of neighbouring words recovered",
+    "rougeL": "longest run of words in the right order",
+    "token_accuracy": "tokens recovered at their place",
+    "exact_match": "sentences recovered whole",
+}
+
+CAVEAT = (
+    "These scores say what this attack read back from these updates, with these settings. "
+    "A low score is not proof of safety: another attack, more steps or other data may read more."
+)
+
+_GRANTED = {
+    "batch_size": "how many sentences the batch has",
+    "labels": "their labels",
+    "lengths": "their lengths in tokens",
+}
+
+
+def threat_model(scenario: Scenario) -> list[str]:
+    """What the attacker holds, in sentences."""
+    told = [_GRANTED[name] for name in _GRANTED if name in scenario.known]
+    untold = [_GRANTED[name] for name in _GRANTED if name not in scenario.known]
+    if scenario.task == "causal-lm":
+        untold = [what for what in untold if what != _GRANTED["labels"]]
+    sentences = [
+        "The attacker sees one client's update and knows the global model, its weights and its tokenizer "
+        "(an honest-but-curious server).",
+        f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of "
+        f"{scenario.batch_size}, model in {scenario.client.mode} mode), with no defence.",
+        f"The attacker is told {_listing(told)}." if told else "The attacker is told nothing else.",
+    ]
+    if untold:
+        sentences.append(f"The attacker must find out {_listing(untold)}.")
+    return sentences
+
+
+def outcome(results: Results) -> str:
+    """The headline: the strongest number against its control."""
+    score, control = results.summary["rougeL"], results.control["rougeL"]
+    gap = "well above" if score.low > control.high else "not clearly above"
+    return (
+        f"{results.attack.name} reached ROUGE-L {score.mean:.0f} (95 % interval {score.low:.0f} to {score.high:.0f}) "
+        f"over {_count(len(results.trials), 'trial')}, {gap} the {control.mean:.0f} of guessing without the update."
+    )
+
+
+def status_note(results: Results) -> str | None:
+    """What to say when the attack did not run to its end."""
+    if results.status == "interrupted":
+        return "The attack was interrupted: these are its best answers so far."
+    if results.status == "budget-exhausted":
+        return "The attack ran out of its time budget: these are its best answers so far."
+    return None
+
+
+def _listing(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,25 @@
+"""Shared fixtures: the real MiniLM, and every supported family at a tiny random size."""
+
+from __future__ import annotations
+
+import pytest
+from tiny import CASES, tiny_model
+
+from gradleak import TargetModel, load_model
+
+
+@pytest.fixture(scope="session")
+def minilm() -> TargetModel:
+    """The real weights; `make test` has fetched them."""
+    return load_model("minilm")
+
+
+@pytest.fixture(scope="session", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def tiny(request: pytest.FixtureRequest) -> TargetModel:
+    """One supported family and task after the other, with random weights."""
+    return tiny_model(*request.param)
+
+
+@pytest.fixture(scope="session")
+def tiny_bert() -> TargetModel:
+    return tiny_model("bert", "classification")

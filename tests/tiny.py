@@ -1,0 +1,94 @@
+"""Every supported family at a size that runs in milliseconds, with a tokenizer trained on the built-in corpus."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from gradleak import TargetModel, load_model
+from gradleak.models.families import FAMILIES
+from gradleak.scenario.data import read_data
+
+CASES = [(family.name, task) for family in FAMILIES.values() for task in family.tasks]
+
+TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves at noon on Friday."]
+
+
+@functools.cache
+def tiny_tokenizer(kind: str) -> Any:
+    """Encoders: words framed by [CLS] and [SEP]. GPT-2: bytes, no frame. Llama: bytes behind a first token."""
+    texts = [row.text for row in read_data()]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    if kind in ("gpt2", "llama"):
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer: Any = trainers.BpeTrainer(
+            vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        )
+        names = {"bos_token": "<s>", "eos_token": "</s>"}
+    else:
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
+        trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=special)
+        names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    tokenizer.train_from_iterator(texts, trainer)
+    if kind == "llama":
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+        )
+    elif kind != "gpt2":
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+        )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: int = 0) -> TargetModel:
+    """A random model of a family, loaded the way a user's own model object is."""
+    tokenizer = tiny_tokenizer(family)
+    module = tiny_module(family, task, len(tokenizer), layers, width, seed)
+    return load_model(module, tokenizer=tokenizer, task=task)  # type: ignore[arg-type]
+
+
+def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int, seed: int) -> Any:
+    heads = 2
+    usual = {
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 2 * width,
+        "max_position_embeddings": 64,
+    }
+    configs = {
+        "bert": lambda: transformers.BertConfig(**usual),
+        "roberta": lambda: transformers.RobertaConfig(**usual, pad_token_id=1),
+        "mpnet": lambda: transformers.MPNetConfig(**usual, pad_token_id=1),
+        "distilbert": lambda: transformers.DistilBertConfig(
+            vocab_size=vocabulary, dim=width, n_layers=layers, n_heads=heads, hidden_dim=2 * width,
+            max_position_embeddings=64,
+        ),
+        "gpt2": lambda: transformers.GPT2Config(
+            vocab_size=vocabulary, n_embd=width, n_layer=layers, n_head=heads, n_positions=64,
+            bos_token_id=0, eos_token_id=1, pad_token_id=1,
+        ),
+        "llama": lambda: transformers.LlamaConfig(
+            **usual, num_key_value_heads=1, bos_token_id=0, eos_token_id=1, pad_token_id=1
+        ),
+    }  # fmt: skip
+    config = configs[family]()
+    config.initializer_range = 0.2  # the usual 0.02 makes a model this small nearly linear and blind
+    kinds: dict[str, Any] = {
+        "classification": transformers.AutoModelForSequenceClassification,
+        "causal-lm": transformers.AutoModelForCausalLM,
+    }
+    torch.manual_seed(seed)
+    return kinds[task].from_config(config, attn_implementation="eager")
