@@ -27,18 +27,18 @@ class Truth(BaseModel):
 
 def capture_update(config: AuditConfig, out: Path, progress: Progress = SILENT) -> tuple[Path, Path]:
     """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it."""
-    folder = output_folder(out)
-    rows = read_data(config.data, config.text_column, config.label_column)
-    model = load_model(
-        config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
-    )
-    (batch,) = draw_trials(
-        rows, model, batch_size=config.batch_size, trials=1, seed=config.seed, max_tokens=config.max_tokens
-    )
-    labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
-    Client(model, config.known).update(batch.texts, labels).save(folder)
-    truth = Truth(texts=batch.texts, labels=labels).model_dump_json(indent=2)
-    return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), truth + "\n")
+    with output_folder(out) as folder:
+        rows = read_data(config.data, config.text_column, config.label_column)
+        model = load_model(
+            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
+        )
+        (batch,) = draw_trials(
+            rows, model, batch_size=config.batch_size, trials=1, seed=config.seed, max_tokens=config.max_tokens
+        )
+        labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
+        Client(model, config.known).update(batch.texts, labels).save(folder)
+        truth = Truth(texts=batch.texts, labels=labels).model_dump_json(indent=2)
+        return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), truth + "\n")
 
 
 def load_truth(path: Path) -> Truth:

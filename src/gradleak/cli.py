@@ -246,13 +246,14 @@ def _audit(config: AuditConfig) -> None:
     from gradleak.files import output_folder
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = output_folder(config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}")
+    chosen = config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}"
     limit = _budget(config)
-    with _progress(limit) as progress:
-        results = run_audit(**config.model_dump(exclude={"out", "redact", "budget"}), budget=limit, progress=progress)
-    results = _masked(results, config.redact)
-    results.save(folder)
-    _show(results, folder)
+    with output_folder(chosen) as folder:
+        with _progress(limit) as progress:
+            settings = config.model_dump(exclude={"out", "redact", "budget"})
+            results = _masked(run_audit(**settings, budget=limit, progress=progress), config.redact)
+        results.save(folder)
+        _show(results, folder)
     _exit(limit)
 
 

@@ -49,13 +49,24 @@ def write_text(target: Path, text: str) -> Path:
     return target
 
 
-def output_folder(path: str | Path) -> Path:
-    """Make the folder if needed and prove that it can be written to, before any work is spent."""
+@contextmanager
+def output_folder(path: str | Path) -> Iterator[Path]:
+    """The folder, made if needed and proved writable before any work is spent.
+
+    If the work fails, a folder that was made for it and is still empty goes away again.
+    """
     folder = Path(path)
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise GradleakError(f"cannot write to the folder {folder}: {error.strerror}") from error
-    return folder
+    try:
+        yield folder
+    except BaseException:
+        with suppress(OSError):
+            for place in made:
+                place.rmdir()
+        raise

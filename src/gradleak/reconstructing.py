@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -29,21 +30,21 @@ def reconstruct(
     update: Path, config: AuditConfig, out: Path | None, budget: Budget, progress: Progress
 ) -> tuple[Reconstruction, Path | None]:
     """Attack one update folder; write the reconstruction if a folder is given."""
-    folder = None if out is None else output_folder(out)
-    model = load_model(
-        config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
-    )
-    (found,) = attack(
-        load_update(update, model),
-        model,
-        config.attack,
-        seed=config.seed,
-        budget=budget,
-        progress=progress,
-        **config.options,
-    )
-    written = None if folder is None else write_text(folder / FILE, found.model_dump_json(indent=2) + "\n")
-    return found, written
+    with nullcontext() if out is None else output_folder(out) as folder:
+        model = load_model(
+            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
+        )
+        (found,) = attack(
+            load_update(update, model),
+            model,
+            config.attack,
+            seed=config.seed,
+            budget=budget,
+            progress=progress,
+            **config.options,
+        )
+        text = found.model_dump_json(indent=2) + "\n"
+        return found, None if folder is None else write_text(folder / FILE, text)
 
 
 def score_files(reconstruction: Path, truth: Path, model: str) -> Score:

@@ -14,6 +14,7 @@ from rich.text import Text
 from gradleak.highlight import highlight
 from gradleak.progress import Progress
 from gradleak.results import Results
+from gradleak.scoring.interval import Interval
 from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, status_note, threat_model
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
@@ -116,19 +117,17 @@ def score_table(results: Results) -> Table:
         title=f"Scores from 0 to 100, {count} trial{'s' if count > 1 else ''}, 95 % intervals, {seconds:.0f} s",
         title_justify="left",
     )
-    for heading in ("metric", "attack", "interval", "control", "interval", "what it counts"):
-        table.add_column(heading, justify="left" if heading in ("metric", "what it counts") else "right")
+    for heading in ("metric", "attack", "control", "what it counts"):
+        table.add_column(heading, no_wrap=heading != "what it counts")
     for name, label in METRIC_NAMES.items():
-        score, control = results.summary[name], results.control[name]
         table.add_row(
-            label,
-            f"{score.mean:.1f}",
-            f"{score.low:.1f} to {score.high:.1f}",
-            f"{control.mean:.1f}",
-            f"{control.low:.1f} to {control.high:.1f}",
-            METRIC_MEANINGS[name],
+            label, _interval(results.summary[name]), _interval(results.control[name]), METRIC_MEANINGS[name]
         )
     return table
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.mean:5.1f} ({interval.low:.1f} to {interval.high:.1f})"
 
 
 def _fit(text: str, width: int) -> str:

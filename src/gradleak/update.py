@@ -91,11 +91,11 @@ class Update:
         """Write the update folder; the tensors appear in one step, the manifest last."""
         from safetensors.torch import save_file
 
-        place = output_folder(folder)
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
-        with replacing(place / TENSORS) as scratch:
-            save_file(plain, str(scratch))
-        write_text(place / MANIFEST, self.manifest.model_dump_json(indent=2) + "\n")
+        with output_folder(folder) as place:
+            with replacing(place / TENSORS) as scratch:
+                save_file(plain, str(scratch))
+            write_text(place / MANIFEST, self.manifest.model_dump_json(indent=2) + "\n")
         return place
 
     def check(self, model: TargetModel) -> None:
@@ -175,10 +175,11 @@ def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
 
     try:
         header = json.loads(raw, object_pairs_hook=unique)
-        header.pop("__metadata__", None)
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise GradleakError(f"{path} is not a safetensors file: its header cannot be read") from error
-    return dict(header)
+    if not isinstance(header, dict):
+        raise GradleakError(f"{path} is not a safetensors file: its header is not a table")
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
 def _describe(path: Path, name: str, entry: object) -> tuple[str, tuple[int, ...]]:

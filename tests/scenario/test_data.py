@@ -89,7 +89,9 @@ def test_bytes_that_are_not_text(tmp_path):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=300), st.sampled_from([".txt", ".csv", ".tsv", ".jsonl"]), st.sampled_from([None, "text", "1"]))
+@given(
+    st.binary(max_size=300), st.sampled_from([".txt", ".csv", ".tsv", ".jsonl"]), st.sampled_from([None, "text", "1"])
+)
 def test_anything_else_is_rows_or_a_clear_error(tmp_path_factory, content, suffix, column):
     path = tmp_path_factory.getbasetemp() / f"fuzz{suffix}"
     path.write_bytes(content)

@@ -53,7 +53,11 @@ def length_from_positions(update: Update, model: TargetModel) -> int | None:
     if gradient is None:
         return None
     used = _used_rows(gradient).nonzero()
-    return int(used.max()) + 1 - model.adapter.family.first_position if len(used) else None
+    if not len(used):
+        return None
+    # A language model predicts nothing from its last token, so that position has no gradient.
+    unseen = 1 if model.task == "causal-lm" else 0
+    return int(used.max()) + 1 - model.adapter.family.first_position + unseen
 
 
 def label_from_head(update: Update, model: TargetModel) -> int | None:

@@ -1,0 +1,94 @@
+"""The page and the terminal: complete, self-contained, private, and safe with hostile text."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from sample import sample_results
+
+from gradleak.redact import redact
+from gradleak.report.build import render, write_report
+from gradleak.terminal import LiveProgress, print_results
+
+HOSTILE = '<script>alert("x")</script><img src=//evil.example>'
+
+
+@pytest.fixture
+def results():
+    return sample_results()
+
+
+def test_page_tells_everything(results):
+    page = render(results)
+    for expected in (
+        "Rosa moved to ward six.", "lamp-cos", "95 % interval", "honest-but-curious", "control", "not proof of",
+        "torch", "steps=3", results.scenario.model_fingerprint, "<svg", "prefers-color-scheme", "@media print",
+    ):  # fmt: skip
+        assert expected in page
+    assert '<mark class="pair-mark">rosa</mark>' in page
+    assert '<mark class="word-mark">six</mark>' in page
+
+
+def test_page_asks_nothing_of_the_network(results):
+    page = render(results)
+    assert not re.findall(r"""(?:src|href|url\()\s*=?\s*["']?(?:https?:)?//""", page)
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+
+
+def test_hostile_text_is_shown_as_text(results):
+    pair = results.trials[0].pairs[0].model_copy(update={"reconstruction": HOSTILE, "truth": HOSTILE})
+    trial = results.trials[0].model_copy(update={"pairs": [pair]})
+    page = render(results.model_copy(update={"trials": [trial]}))
+    assert "<script" not in page
+    assert "<img" not in page
+
+
+def test_report_is_private(results, tmp_path):
+    assert write_report(results, tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_redaction_leaves_structure_and_no_word(results):
+    masked = redact(results)
+    for text in (render(masked), masked.model_dump_json()):
+        assert not any(word in text.lower() for word in ("rosa", "moved", "refused", "loan"))
+    assert masked.trials[0].pairs[0].truth == "w1 w2 w3 w4 w5"
+    assert masked.trials[0].pairs[0].reconstruction == "w1 w2 w5 w3"
+    assert '<mark class="pair-mark">w1</mark>' in render(masked)
+    assert masked.summary == results.summary
+    assert redact(masked) == masked
+
+
+def test_terminal_shows_markup_as_text(results):
+    pair = results.trials[0].pairs[0].model_copy(update={"reconstruction": "[bold]x[/bold] [red", "truth": "[/]"})
+    trial = results.trials[0].model_copy(update={"pairs": [pair]})
+    stream = io.StringIO()
+    print_results(results.model_copy(update={"trials": [trial]}), Console(file=stream, width=140))
+    assert "[bold]x[/bold] [red" in stream.getvalue()
+    assert "ROUGE-L" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [("interrupted", "interrupted"), ("budget-exhausted", "time budget")]
+)
+def test_unfinished_runs_say_so(results, status, expected):
+    unfinished = results.model_copy(update={"status": status})
+    stream = io.StringIO()
+    print_results(unfinished, Console(file=stream, width=140))
+    assert expected in stream.getvalue()
+    assert expected in render(unfinished)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_draws_any_text(terminal):
+    stream = io.StringIO()
+    with LiveProgress(Console(file=stream, force_terminal=terminal, width=160)) as progress:
+        progress._said = -1e9
+        progress.begin("attack", 10, "steps")
+        progress._said = -1e9
+        progress.advance(3, loss=0.25, text="[/red] [bold what")
+        progress.begin("fetching", 100, "bytes")
+        progress.advance(50)
+    if not terminal:
+        assert "loss 0.2500  [/red] [bold what" in stream.getvalue()

@@ -1,0 +1,56 @@
+"""A small complete result, made by the real scoring from invented reconstructions."""
+
+from __future__ import annotations
+
+from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
+from gradleak.environment import Environment
+from gradleak.results import AttackInfo, Results, Scenario, Trial
+from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.score import Pair
+from gradleak.scoring.text import METRICS, rouge
+from gradleak.update import ClientRule
+
+_PAIRS = [
+    ("Rosa moved to ward six.", "rosa moved six to"),
+    ("The loan was refused.", "the loan refused was"),
+]
+
+
+def sample_results() -> Results:
+    trials = [_trial(i, truth, guess) for i, (truth, guess) in enumerate(_PAIRS)]
+    return Results(
+        created="2026-01-01T00:00:00+00:00",
+        status="completed",
+        environment=Environment(
+            gradleak="0.0.0", python="3.11.0", platform="test", processor="test", packages={"torch": "2"},
+            device="cpu", threads=2, git_commit=None, git_dirty=None,
+        ),
+        scenario=Scenario(
+            model="minilm", family="bert", task="classification", model_fingerprint="f" * 32, parameters=22713986,
+            data="builtin", data_rows=216, labels="given", batch_size=1, trials=2, seed=0, client=ClientRule(),
+            known=["batch_size", "labels", "lengths"],
+        ),
+        attack=AttackInfo(name="lamp-cos", options={"steps": 3}),
+        trials=trials,
+        summary={name: bootstrap([trial.scores[name] for trial in trials]) for name in METRICS},
+        control={name: bootstrap([5.0, 6.0]) for name in METRICS},
+    )  # fmt: skip
+
+
+def _trial(index: int, truth: str, guess: str) -> Trial:
+    scores = {**rouge(truth, guess), "token_accuracy": 50.0, "exact_match": 0.0}
+    sentence = Sentence(text=guess, tokens=[1, 2, 3], confidence=0.9)
+    trace = [TracePoint(step=step, loss=0.5 / (step + 1)) for step in range(4)]
+    return Trial(
+        index=index,
+        seed=index,
+        status="completed",
+        truth=[truth],
+        labels=[1],
+        reconstruction=Reconstruction(sentences=[sentence], labels=[1], trace=trace, loss=0.125),
+        pairs=[Pair(truth=truth, reconstruction=guess, confidence=0.9, scores=scores)],
+        scores=scores,
+        control_scores=dict.fromkeys(METRICS, 5.0),
+        seconds=1.5,
+        peak_memory_mb=100.0,
+    )

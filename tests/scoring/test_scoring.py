@@ -1,0 +1,103 @@
+"""Metrics against independent computations, assignment against brute force, intervals against theory."""
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradleak import score
+from gradleak.attacks.base import Reconstruction, Sentence
+from gradleak.scoring.assign import best_assignment
+from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.text import exact_match, rouge, token_accuracy
+
+sentences = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "mat", "again"]), min_size=1, max_size=8)
+
+
+def f_measure(overlap, truth, guess):
+    return 0.0 if not overlap else 200 * overlap / (truth + guess)
+
+
+def longest_common(a, b):
+    table = np.zeros((len(a) + 1, len(b) + 1), dtype=int)
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            table[i + 1, j + 1] = table[i, j] + 1 if x == y else max(table[i, j + 1], table[i + 1, j])
+    return int(table[-1, -1])
+
+
+@given(sentences, sentences)
+def test_rouge_by_its_definition(truth, guess):
+    scores = rouge(" ".join(truth), " ".join(guess))
+    ones = sum((Counter(truth) & Counter(guess)).values())
+    pairs = [Counter(itertools.pairwise(words)) for words in (truth, guess)]
+    twos = sum((pairs[0] & pairs[1]).values())
+    assert scores["rouge1"] == pytest.approx(f_measure(ones, len(truth), len(guess)))
+    assert scores["rouge2"] == pytest.approx(f_measure(twos, len(truth) - 1, len(guess) - 1))
+    assert scores["rougeL"] == pytest.approx(f_measure(longest_common(truth, guess), len(truth), len(guess)))
+
+
+def test_token_metrics():
+    assert token_accuracy([1, 2, 3], [1, 2]) == pytest.approx(200 / 3)
+    assert token_accuracy([], [1]) == 0
+    assert exact_match([1, 2], [1, 2]) == 100
+    assert exact_match([1, 2], [1, 2, 3]) == 0
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 5), st.integers(1, 5), st.data())
+def test_assignment_by_brute_force(rows, columns, data):
+    gains = [[data.draw(st.integers(0, 20)) for _ in range(columns)] for _ in range(rows)]
+    chosen = best_assignment(gains)
+    used = [c for c in chosen if c is not None]
+    assert len(used) == len(set(used)) == min(rows, columns)
+    total = sum(gains[r][c] for r, c in enumerate(chosen) if c is not None)
+    if rows <= columns:
+        options = itertools.permutations(range(columns), rows)
+        best = max(sum(gains[r][c] for r, c in enumerate(o)) for o in options)
+    else:
+        options = itertools.permutations(range(rows), columns)
+        best = max(sum(gains[r][c] for c, r in enumerate(o)) for o in options)
+    assert total == best
+
+
+def test_interval_is_near_the_normal_one():
+    values = np.random.default_rng(1).normal(50, 10, size=400)
+    interval = bootstrap(list(values))
+    half = 1.96 * values.std() / math.sqrt(len(values))
+    assert interval.mean == pytest.approx(values.mean())
+    assert interval.high - interval.mean == pytest.approx(half, rel=0.1)
+    assert interval.mean - interval.low == pytest.approx(half, rel=0.1)
+
+
+def test_interval_edges():
+    assert bootstrap([7.0, 7.0, 7.0]).model_dump() == {"mean": 7.0, "low": 7.0, "high": 7.0}
+    assert bootstrap([3.0]).high == 100.0
+    with pytest.raises(ValueError, match="no values"):
+        bootstrap([])
+
+
+def guess(model, *texts):
+    rows = [model.content(model.tokenizer(t)["input_ids"]) for t in texts]
+    return Reconstruction(sentences=[Sentence(text=model.decode(r), tokens=r, confidence=1) for r in rows])
+
+
+def test_a_batch_is_paired_and_padded(tiny_bert):
+    truth = ["Rosa moved to ward six.", "The loan was refused."]
+    swapped = score(guess(tiny_bert, "the loan was refused.", "rosa moved to ward six."), truth, tiny_bert)
+    assert set(swapped.metrics.values()) == {100.0}
+    half = score(guess(tiny_bert, "the loan was refused."), truth, tiny_bert)
+    assert half.metrics["exact_match"] == 50
+    assert [pair.reconstruction for pair in half.pairs] == ["", "the loan was refused."]
+    nothing = score(guess(tiny_bert), truth, tiny_bert)
+    assert set(nothing.metrics.values()) == {0.0}
+
+
+def test_special_tokens_earn_nothing(tiny_bert):
+    truth = ["Rosa moved to ward six."]
+    found = guess(tiny_bert, "[CLS] [SEP] quite other words")
+    assert score(found, truth, tiny_bert).metrics["rouge1"] == 0
