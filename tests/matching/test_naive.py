@@ -5,9 +5,10 @@ import torch
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError
-from gradleak.matching.distances import make_distance
+from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
-from gradleak.matching.naive import NaiveEngine, matched_parameters
+from gradleak.matching.naive import NaiveEngine
+from gradleak.matching.parameters import matched_parameters
 
 
 def true_dummies(model, texts, labels):
@@ -22,7 +23,7 @@ def true_dummies(model, texts, labels):
 def test_the_truth_is_at_distance_zero(tiny, name, count):
     labels = [0, 1, 1][:count] if tiny.task == "classification" else None
     update = Client(tiny).update(TEXTS[:count], labels)
-    engine = NaiveEngine(tiny, [update.tensors], make_distance(name))
+    engine = NaiveEngine(tiny, [update.tensors], Distance(name))
     dummies = true_dummies(tiny, TEXTS[:count], labels)
     assert float(engine.values(dummies)) == pytest.approx(0, abs=1e-4)
     noise = torch.randn(dummies.embeds.shape, generator=torch.Generator().manual_seed(0))
@@ -35,7 +36,7 @@ def test_derivative_by_finite_differences(name):
     model = tiny_model("bert", "classification", layers=1, width=8)
     model.module.double()
     update = Client(model).update(TEXTS[:2], [0, 1])
-    engine = NaiveEngine(model, [update.tensors], make_distance(name))
+    engine = NaiveEngine(model, [update.tensors], Distance(name))
     dummies = true_dummies(model, TEXTS[:2], [0, 1])
     torch.manual_seed(0)
     dummies = dummies.with_embeds(dummies.embeds + 0.1 * torch.randn_like(dummies.embeds))
@@ -50,7 +51,7 @@ def test_derivative_by_finite_differences(name):
 
 def test_rows_are_independent_and_padding_is_ignored(tiny_bert):
     updates = [Client(tiny_bert).update([text], [1]) for text in TEXTS[:2]]
-    engine = NaiveEngine(tiny_bert, [u.tensors for u in updates], make_distance("cosine"))
+    engine = NaiveEngine(tiny_bert, [u.tensors for u in updates], Distance("cosine"))
     batch = tiny_bert.encode(TEXTS[:2])
     together = Dummies(
         tiny_bert.embed(batch.ids)[:, None], batch.mask[:, None], torch.tensor([[1], [1]]), torch.tensor([0, 1])
@@ -65,13 +66,13 @@ def test_rows_are_independent_and_padding_is_ignored(tiny_bert):
 
 def test_rounding_and_the_word_table_are_left_out(tiny_bert):
     update = Client(tiny_bert).update(TEXTS[:1], [1])
-    names = matched_parameters(tiny_bert, update.tensors)
+    names = matched_parameters(tiny_bert, [update.tensors])
     words = tiny_bert.adapter.parameter_of(tiny_bert.adapter.words)
     keys = [f"{parts['key'].name}.bias" for parts in tiny_bert.adapter.parts]
     assert words not in names
     assert not set(keys) & set(names)
     assert len(names) == len(update.tensors) - 1 - len(keys)
-    with pytest.raises(GradleakError, match="nothing beside the word embeddings"):
-        matched_parameters(tiny_bert, {words: update.tensors[words]})
+    with pytest.raises(GradleakError, match="nothing to match beside the word embeddings"):
+        matched_parameters(tiny_bert, [{words: update.tensors[words]}])
     with pytest.raises(GradleakError, match="every tensor of the update is zero"):
-        matched_parameters(tiny_bert, {name: torch.zeros_like(t) for name, t in update.tensors.items()})
+        matched_parameters(tiny_bert, [{name: torch.zeros_like(t) for name, t in update.tensors.items()}])

@@ -15,10 +15,12 @@ import torch
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
-from gradleak.attacks.parts.knowledge import gather
+from gradleak.attacks.parts.knowledge import Knowledge, gather
 from gradleak.attacks.parts.search import MatchingSearch
 from gradleak.budget import Budget
-from gradleak.matching.distances import DistanceName, make_distance
+from gradleak.matching.distances import Distance, DistanceName
+from gradleak.matching.engine import Engine, FactorEngine
+from gradleak.matching.memory import parse_memory
 from gradleak.matching.naive import NaiveEngine
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
@@ -49,6 +51,10 @@ class MatchingOptions(AttackOptions):
     candidates: int = Field(200, ge=1, description="orders tried for a sentence in a discrete phase")
     prior: str = Field("ngram", description="ngram, none, or a causal language model (folder or hub id)")
     prior_weight: float = Field(0.2, ge=0, description="weight on the prior's loss a token")
+    engine: Literal["factor", "naive"] = Field("factor", description="naive: the slow oracle, for comparison")
+    memory: str | None = Field(
+        None, description="what the engine may use, such as 4GB; default: half of the free"
+    )
 
 
 class MatchingAttack(Attack):
@@ -69,12 +75,11 @@ class MatchingAttack(Attack):
         options = self.options
         started = time.monotonic()
         knowledge = [gather(update, model, self.name) for update in updates]
-        distance = make_distance(options.distance, options.l1_weight)
         uses_prior = options.discrete_every > 0 and options.prior_weight > 0
         search = MatchingSearch(
             options=options,
             model=model,
-            engine=NaiveEngine(model, [update.tensors for update in updates], distance),
+            engine=self._engine(updates, model, knowledge),
             prior=load_prior(options.prior if uses_prior else "none", model, progress),
             generators=[torch.Generator().manual_seed(seed) for seed in seeds],
             knowledge=knowledge,
@@ -92,3 +97,12 @@ class MatchingAttack(Attack):
             "status": "completed" if finished else budget.reason,
         }
         return [search.answer(row).model_copy(update=spent) for row in range(len(updates))]
+
+    def _engine(self, updates: Sequence[Update], model: TargetModel, knowledge: Sequence[Knowledge]) -> Engine:
+        distance = Distance(self.options.distance, self.options.l1_weight)
+        tensors = [update.tensors for update in updates]
+        if self.options.engine == "naive":
+            return NaiveEngine(model, tensors, distance)
+        memory = None if self.options.memory is None else parse_memory(self.options.memory)
+        tokens = max(sum(known.lengths) for known in knowledge)
+        return FactorEngine(model, tensors, distance, tokens=tokens, memory=memory)

@@ -1,50 +1,59 @@
-"""How far one gradient is from another: pure functions over lists of tensors."""
+"""How far one gradient is from another: a term for every parameter, then one number.
+
+Two ways lead to a term: from the dense gradients themselves, or from three products (their inner product and
+their squared sizes), which can be had without ever forming a gradient. Everything is done for many rows at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 DistanceName = Literal["cosine", "l2", "l2+l1"]
-Distance = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
 
-def cosine(dummy: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
-    """Mean over tensors of 1 − cos: every tensor counts the same, however small its values.
+@dataclass(frozen=True)
+class Distance:
+    """cosine: mean over parameters of 1 − cos. l2: sum of squared differences. l2+l1: plus absolute ones.
 
-    >>> one, two = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    >>> float(cosine([one, one], [one, two]))
-    0.5
+    >>> one, two = torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0]])
+    >>> [round(float(Distance(name).from_dense(one, two)), 4) for name in ("cosine", "l2", "l2+l1")]
+    [0.0, 4.0, 4.02]
     """
-    apart = [
-        1 - (d * t).sum() / (d.norm() * t.norm()).clamp_min(torch.finfo(d.dtype).tiny)
-        for d, t in zip(dummy, target, strict=True)
-    ]
-    return torch.stack(apart).mean()
 
+    name: DistanceName = "cosine"
+    l1_weight: float = 0.01
 
-def squared(dummy: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
-    """Sum of squared differences over all coordinates."""
-    return torch.stack([(d - t).square().sum() for d, t in zip(dummy, target, strict=True)]).sum()
+    @property
+    def needs_coordinates(self) -> bool:
+        """Whether single coordinates matter, so that products are not enough."""
+        return self.name == "l2+l1"
 
+    def from_dense(self, dummy: Tensor, target: Tensor) -> Tensor:
+        """One parameter's term from gradients given as (rows, coordinates)."""
+        if self.name == "cosine":
+            return self.from_products(
+                (dummy * target).sum(dim=1), dummy.square().sum(dim=1), target.square().sum(dim=1)
+            )
+        apart = dummy - target
+        term = apart.square().sum(dim=1)
+        return term + self.l1_weight * apart.abs().sum(dim=1) if self.name == "l2+l1" else term
 
-def absolute(dummy: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
-    """Sum of absolute differences over all coordinates."""
-    return torch.stack([(d - t).abs().sum() for d, t in zip(dummy, target, strict=True)]).sum()
+    def from_products(self, inner: Tensor, dummy_square: Tensor, target_square: Tensor) -> Tensor:
+        """One parameter's term from ⟨dummy, target⟩, ‖dummy‖² and ‖target‖², each (rows,)."""
+        if self.name == "cosine":
+            # The clamp keeps the derivative finite where the dummy's gradient vanishes.
+            sizes = dummy_square.clamp_min(torch.finfo(inner.dtype).tiny).sqrt() * target_square.sqrt()
+            return 1 - inner / sizes
+        if self.name == "l2":
+            return dummy_square - 2 * inner + target_square
+        raise ValueError("absolute differences cannot be had from products")
 
-
-def make_distance(name: DistanceName, l1_weight: float = 0.01) -> Distance:
-    """The distance of that name; `l1_weight` is TAG's factor on the absolute differences.
-
-    >>> one, two = torch.tensor([3.0]), torch.tensor([1.0])
-    >>> float(make_distance("l2")([one], [two])), round(float(make_distance("l2+l1")([one], [two])), 4)
-    (4.0, 4.02)
-    """
-    if name == "cosine":
-        return cosine
-    if name == "l2":
-        return squared
-    return lambda dummy, target: squared(dummy, target) + l1_weight * absolute(dummy, target)
+    def total(self, terms: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+        """The weighted sum of all parameters' terms; for the cosine their weighted mean."""
+        summed = torch.stack([w * t for w, t in zip(weights, terms, strict=True)]).sum(dim=0)
+        return summed / sum(weights) if self.name == "cosine" else summed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,9 +27,23 @@ class Dummies:
     def __len__(self) -> int:
         return len(self.embeds)
 
+    @property
+    def widths(self) -> Tensor:
+        """The longest sentence of every row, (R,)."""
+        return self.mask.sum(dim=2).amax(dim=1)
+
     def row(self, index: int) -> Dummies:
         """One row alone, detached."""
-        return Dummies(*(f.detach()[index : index + 1] for f in self._fields))
+        return self.take(slice(index, index + 1))
+
+    def take(self, rows: Tensor | slice) -> Dummies:
+        """Some rows, detached."""
+        return Dummies(*(f.detach()[rows] for f in self._fields))
+
+    def crop(self, width: int) -> Dummies:
+        """The same rows without the positions from `width` on."""
+        labels = self.labels[:, :, :width] if self.labels.dim() == 3 else self.labels
+        return Dummies(self.embeds[:, :, :width], self.mask[:, :, :width], labels, self.target)
 
     def with_embeds(self, embeds: Tensor) -> Dummies:
         """The same rows with other embeddings."""
@@ -37,6 +52,11 @@ class Dummies:
     def repeat(self, times: int) -> Dummies:
         """Every row so many times, next to each other."""
         return Dummies(*(torch.repeat_interleave(f, times, dim=0) for f in self._fields))
+
+    @staticmethod
+    def concatenate(parts: Sequence[Dummies]) -> Dummies:
+        """The rows of all parts, one after the other."""
+        return Dummies(*(torch.cat(fields) for fields in zip(*(p._fields for p in parts), strict=True)))
 
     @property
     def _fields(self) -> tuple[Tensor, ...]:

@@ -10,13 +10,11 @@ from torch import Tensor
 
 from gradleak.budget import Budget
 from gradleak.matching.dummies import Dummies
+from gradleak.matching.engine import Engine
 from gradleak.progress import Progress
 
-
-class Engine(Protocol):
-    """The part of a matching engine that a start needs."""
-
-    def values(self, dummies: Dummies) -> Tensor: ...
+# Proposals of a row that are judged in one call.
+AT_ONCE = 25
 
 
 class StartSettings(Protocol):
@@ -45,54 +43,65 @@ def best_start(
     free = ~fixed[..., None]
     total = settings.init_draws + settings.init_orders
 
-    def draw(_: Dummies) -> Tensor:
-        noise = torch.zeros_like(frame.embeds)
-        for k, generator in enumerate(generators):
-            # As wide as this row alone needs, so that its draws do not depend on its neighbours' lengths.
-            batch, width, size = noise.shape[1], int(frame.mask[k].sum(dim=1).max()), noise.shape[3]
-            noise[k, :, :width] = torch.randn(batch, width, size, generator=generator).to(noise)
-        return torch.where(free, noise, frame.embeds)
+    def draw(row: int) -> Tensor:
+        # As wide as this row alone needs, so that its draws do not depend on its neighbours' lengths.
+        width = int(frame.mask[row].sum(dim=1).max())
+        noise = torch.zeros(frame.embeds.shape[1:])
+        noise[:, :width] = torch.randn(noise[:, :width].shape, generator=generators[row])
+        return torch.where(free[row], noise.to(frame.embeds), frame.embeds[row])
 
-    def shuffle(current: Dummies) -> Tensor:
-        moved = current.embeds.clone()
-        for k, generator in enumerate(generators):
-            for b in range(moved.shape[1]):
-                places = (~fixed[k, b]).nonzero()[:, 0]
-                order = places[torch.randperm(len(places), generator=generator).to(places.device)]
-                moved[k, b, places] = current.embeds[k, b, order]
+    def shuffle(row: int) -> Tensor:
+        moved = start.embeds[row].clone()
+        for b in range(len(moved)):
+            places = (~fixed[row, b]).nonzero()[:, 0]
+            order = places[torch.randperm(len(places), generator=generators[row]).to(places.device)]
+            moved[b, places] = start.embeds[row, b, order]
         return moved
 
-    start = frame.with_embeds(draw(frame))
+    start = frame.with_embeds(torch.stack([draw(row) for row in range(len(frame))]))
     if total > 1:
         losses = engine.values(start)
-        start, losses = _improve(engine, start, losses, draw, settings.init_draws - 1, (1, total), budget, progress)
-        done = (settings.init_draws, total)
-        start, _ = _improve(engine, start, losses, shuffle, settings.init_orders, done, budget, progress)
+        steps = _Steps(progress, total)
+        start, losses = _improve(engine, start, losses, draw, settings.init_draws - 1, budget, steps)
+        start, _ = _improve(engine, start, losses, shuffle, settings.init_orders, budget, steps)
     if settings.init_rescale:
         scaled = start.embeds / start.embeds.norm(dim=-1, keepdim=True).clamp_min(1e-12) * mean_norm
         start = start.with_embeds(torch.where(free, scaled, start.embeds))
     return start
 
 
+class _Steps:
+    """Counts proposals over several rounds."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def add(self, count: int, losses: Tensor) -> None:
+        self.done += count
+        self.progress.advance(self.done / self.total, loss=float(losses.mean()))
+
+
 def _improve(
     engine: Engine,
     best: Dummies,
     losses: Tensor,
-    propose: Callable[[Dummies], Tensor],
-    rounds: int,
-    done_of: tuple[int, int],
+    propose: Callable[[int], Tensor],
+    count: int,
     budget: Budget,
-    progress: Progress,
+    steps: _Steps,
 ) -> tuple[Dummies, Tensor]:
-    """Propose again and again; every row keeps its best."""
-    base = best
-    for number in range(rounds):
+    """Judge `count` proposals of every row; every row keeps its best."""
+    embeds = best.embeds
+    for first in range(0, count, AT_ONCE):
         if budget.over:
             break
-        guess = base.with_embeds(propose(base))
-        values = engine.values(guess)
-        better = values < losses
-        kept = torch.where(better[:, None, None, None], guess.embeds, best.embeds)
-        best, losses = best.with_embeds(kept), torch.where(better, values, losses)
-        progress.advance((done_of[0] + number) / done_of[1], loss=float(losses.mean()))
-    return best, losses
+        many = min(AT_ONCE, count - first)
+        guesses = torch.stack([propose(row) for row in range(len(best)) for _ in range(many)])
+        values = engine.values(best.repeat(many).with_embeds(guesses)).view(len(best), many)
+        lowest, which = values.min(dim=1)
+        better = lowest < losses
+        chosen = guesses.view(len(best), many, *guesses.shape[1:])[torch.arange(len(best)), which]
+        embeds = torch.where(better[:, None, None, None], chosen, embeds)
+        losses = torch.where(better, lowest, losses)
+        steps.add(many, losses)
+    return best.with_embeds(embeds), losses

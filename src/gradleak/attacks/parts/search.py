@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
+from gradleak.attacks.parts.choose import Proposals, choose
 from gradleak.attacks.parts.frame import empty_dummies
 from gradleak.attacks.parts.initial import best_start
 from gradleak.attacks.parts.knowledge import Knowledge
@@ -17,7 +18,7 @@ from gradleak.attacks.parts.reorder import propose
 from gradleak.attacks.parts.schedule import learning_rate
 from gradleak.attacks.parts.vocabulary import Vocabulary
 from gradleak.budget import Budget
-from gradleak.matching.dummies import Dummies
+from gradleak.matching.engine import Engine
 from gradleak.models.target import TargetModel
 from gradleak.priors.base import Prior
 from gradleak.progress import Progress
@@ -27,13 +28,6 @@ if TYPE_CHECKING:
 
 TRACE_POINTS = 100
 GLIMPSE_SECONDS = 0.5
-
-
-class Engine(Protocol):
-    """What computes distances between gradients; see `gradleak.matching`."""
-
-    def values(self, dummies: Dummies) -> Tensor: ...
-    def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]: ...
 
 
 class MatchingSearch:
@@ -170,29 +164,30 @@ class MatchingSearch:
 
     def _discrete(self, budget: Budget) -> None:
         """Every sentence in turn takes the best of many orders; later sentences see what earlier ones became."""
-        for row in range(len(self.dummies)):
-            for sentence in range(self.dummies.embeds.shape[1]):
-                if budget.over:
-                    return
-                self._reorder(row, sentence)
+        for sentence in range(self.dummies.embeds.shape[1]):
+            if budget.over:
+                return
+            proposals = [self._proposals(row, sentence) for row in range(len(self.dummies))]
+            chosen = choose(self.engine, proposals, self.options.prior_weight)
+            with torch.no_grad():
+                for row, (proposal, winner) in enumerate(zip(proposals, chosen, strict=True)):
+                    self.dummies.embeds[row] = proposal.guesses.embeds[winner]
 
-    def _reorder(self, row: int, sentence: int) -> None:
+    def _proposals(self, row: int, sentence: int) -> Proposals:
+        """Other orders of one sentence's tokens, with what the prior thinks of each."""
         places = (~self.fixed[row, sentence]).nonzero()[:, 0]
-        orders = torch.tensor(
-            propose(len(places), self.options.candidates, self.generators[row]), device=places.device
-        )
+        orders = propose(len(places), self.options.candidates, self.generators[row])
+        moved = places[torch.tensor(orders, device=places.device)]
         current = self.dummies.row(row)
         guesses = current.repeat(len(orders))
-        guesses.embeds[:, sentence, places] = current.embeds[0, sentence, places[orders]]
+        guesses.embeds[:, sentence, places] = current.embeds[0, sentence, moved]
         if self.model.task == "causal-lm":
-            guesses.labels[:, sentence, places] = current.labels[0, sentence, places[orders]]
-        score = self.engine.values(guesses)
+            guesses.labels[:, sentence, places] = current.labels[0, sentence, moved]
+        nll = torch.zeros(len(orders))
         if self.prior is not None:
             tokens, _ = self.vocabulary.nearest(current.embeds[0, sentence, places])
-            nll = self.prior.nll(tokens[orders].tolist())
-            score = score + self.options.prior_weight * nll.to(score)
-        with torch.no_grad():
-            self.dummies.embeds[row] = guesses.embeds[int(score.argmin())]
+            nll = self.prior.nll([[int(tokens[i]) for i in order] for order in orders])
+        return Proposals(guesses, nll.to(guesses.embeds))
 
     # --- what it reads like -----------------------------------------------------------------------
 

@@ -1,0 +1,132 @@
+"""Watching one forward and backward pass: the inputs of every layer and the signals at their outputs.
+
+Rows are independent, so one pass over rows × batch sequences yields every row's own gradient, in factors. The
+weights are frozen meanwhile: no weight gradient is ever computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradleak.matching.activations import DERIVATIVES, smooth
+from gradleak.matching.rules import rule_for, unfold
+from gradleak.matching.uses import Use
+
+
+@dataclass
+class Gradients:
+    """Every captured parameter's gradient: its uses if it is a matrix, (rows, size) if it is small."""
+
+    uses: dict[str, list[Use]] = field(default_factory=dict)
+    small: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(self, name: str, share: Use | Tensor) -> None:
+        if isinstance(share, Tensor):
+            self.small[name] = self.small[name] + share if name in self.small else share
+        else:
+            self.uses.setdefault(name, []).append(share)
+
+
+class Capture:
+    """Knows which modules own the wanted parameters, and reads their gradients off a pass."""
+
+    def __init__(self, module: nn.Module, names: Collection[str]) -> None:
+        self.module = module
+        wanted = set(names)
+        # A tied parameter has several owners; every one of them uses it.
+        by_id = {id(p): n for n, p in module.named_parameters() if n in wanted}
+        self.activations = [m for m in module.modules() if type(m).__name__ in DERIVATIVES]
+        self.owners: dict[nn.Module, dict[str, str]] = {}
+        for owner in module.modules():
+            held = {k: by_id[id(p)] for k, p in owner.named_parameters(recurse=False) if id(p) in by_id}
+            if held and rule_for(owner) is not None:
+                self.owners[owner] = held
+
+    def gradients(
+        self, losses: Callable[[], Tensor], rows: int, batch: int, *, differentiable: bool
+    ) -> tuple[Gradients, Tensor]:
+        """Run `losses` (one number a row) and give every row's gradient, with the losses."""
+        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+        def watch(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
+            seen, output, changed = _fit(module, args, output, rows * batch)
+            if seen is not None:
+                calls.append((module, seen, output))
+            return output if changed else None
+
+        with frozen(self.module), torch.enable_grad():
+            hooks = [owner.register_forward_hook(watch) for owner in self.owners]
+            hooks += [activation.register_forward_hook(smooth) for activation in self.activations]
+            try:
+                per_row = losses()
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            signals = torch.autograd.grad(
+                per_row.sum(), [output for _, _, output in calls], create_graph=differentiable, allow_unused=True
+            )
+            found = Gradients()
+            inputs: dict[int, Tensor] = {}
+            for (module, seen, _), signal in zip(calls, signals, strict=True):
+                if signal is not None:
+                    self._read(found, module, seen, signal, rows, inputs)
+        return found, per_row
+
+    def _read(
+        self,
+        found: Gradients,
+        module: nn.Module,
+        seen: Tensor,
+        signal: Tensor,
+        rows: int,
+        inputs: dict[int, Tensor],
+    ) -> None:
+        if isinstance(module, nn.Conv2d):
+            patches, signal = unfold(module, seen), signal.flatten(2).transpose(1, 2)
+            x = patches.reshape(rows, -1, patches.shape[-1])
+        else:
+            width = () if isinstance(module, nn.Embedding) else (seen.shape[-1],)
+            # Modules with the same input get the same tensor: what is derived from it is then computed once.
+            x = inputs.setdefault(id(seen), seen.reshape(rows, -1, *width))
+        read = rule_for(module)
+        assert read is not None
+        shares = read(module, x, signal.reshape(rows, -1, signal.shape[-1]))
+        for attribute, name in self.owners[module].items():
+            if attribute in shares:
+                found.add(name, shares[attribute])
+
+
+def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) -> tuple[Tensor | None, Any, bool]:
+    """The module's input and output if both run over all sequences; tables read once for all are spread out."""
+    seen = args[0] if args else None
+    if not isinstance(seen, Tensor) or not isinstance(output, Tensor):
+        return None, output, False
+    if isinstance(module, nn.Embedding):
+        if seen.shape[0] not in (1, sequences) or seen.dim() != 2:
+            return None, output, False
+        # One position row for the whole batch would mix the rows' signals: give every sequence its own copy.
+        spread = output.expand(sequences, *output.shape[1:]).clone().requires_grad_()
+        return seen.expand(sequences, *seen.shape[1:]), spread, True
+    if output.shape[0] != sequences or not output.requires_grad:
+        return None, output, False
+    return seen, output, False
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """No parameter asks for a gradient inside."""
+    asked = [p for p in module.parameters() if p.requires_grad]
+    for parameter in asked:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):
+            for parameter in asked:
+                parameter.requires_grad_(True)

@@ -1,0 +1,246 @@
+"""The fast engine: many guesses in one pass, gradients compared in factors, none ever formed.
+
+See docs/engine.md for the mathematics and the measurements. It agrees with `NaiveEngine`, which tests hold it to.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.matching.capture import Capture, Gradients
+from gradleak.matching.coordinates import coordinate_term
+from gradleak.matching.distances import Distance
+from gradleak.matching.dummies import Dummies
+from gradleak.matching.memory import SHARE, free_memory
+from gradleak.matching.naive import NaiveEngine
+from gradleak.matching.parameters import matched_parameters, weights_of
+from gradleak.matching.targets import Group, Target, groups_of, row_targets
+from gradleak.matching.uses import Factors, Grams, Use, square
+from gradleak.models.target import TargetModel
+
+# Tokens of one pass: beyond this the matrix units are full and only memory grows.
+TOKENS_AT_ONCE = 1024
+# Rows of one pass may differ in width by this factor; beyond it, padding costs more than another pass.
+WIDTH_RATIO = 1.35
+# Copies of every captured activation that are alive at the peak: measured, see docs/engine.md.
+COPIES_VALUES, COPIES_GRADIENTS = 4.0, 10.0
+
+
+class Engine(Protocol):
+    """Distances between the gradients of dummies and those of updates."""
+
+    def values(self, dummies: Dummies) -> Tensor:
+        """The distance of every row, (R,)."""
+        ...
+
+    def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]:
+        """The distance of every row, (R,), and its derivative by the row's embeddings, (R, B, n, d)."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Small parameters of one size: their targets (parameters, updates, size) and weights."""
+
+    names: list[str]
+    targets: Tensor
+    weights: Tensor
+
+
+class FactorEngine:
+    """An engine that works on factors; parameters of layers without a rule are left to plain autograd."""
+
+    def __init__(
+        self,
+        model: TargetModel,
+        targets: Sequence[Mapping[str, Tensor]],
+        distance: Distance,
+        *,
+        tokens: int,
+        only: Collection[str] | None = None,
+        weights: Mapping[str, float] | None = None,
+        memory: int | None = None,
+    ) -> None:
+        """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank."""
+        self.model = model
+        self.distance = distance
+        self.memory = memory if memory is not None else int(SHARE * free_memory(model.device))
+        names = matched_parameters(model, targets, only)
+        self._footprint, captured = self._probe()
+        self.names = [name for name in names if name in captured]
+        self._capture = Capture(model.module, self.names)
+        self.plain_names = [name for name in names if name not in captured]
+        self.weights = weights_of(self.names, weights)
+        self._total_weight = sum(weights_of(names, weights))
+        self._sort_parameters(targets, tokens)
+        self._plain = None
+        if self.plain_names:
+            self._plain = NaiveEngine(model, targets, distance, only=self.plain_names, weights=weights)
+            self._plain_share = sum(self._plain.weights)
+            listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
+            warnings.warn(
+                f"{len(self.plain_names)} parameters of {model.name} have no fast rule and are matched by plain "
+                f"autograd, which is slow: {listing}",
+                stacklevel=2,
+            )
+
+    def _sort_parameters(self, targets: Sequence[Mapping[str, Tensor]], tokens: int) -> None:
+        """Matrices keep their targets in thin form; vectors of one size are stacked and handled together."""
+        like = self.model.word_table
+        parameters, weight = self.model.parameters(), dict(zip(self.names, self.weights, strict=True))
+        self._matrices = [name for name in self.names if parameters[name].dim() > 1]
+        self._matrix_weights = torch.tensor([weight[name] for name in self._matrices]).to(like)
+        self._targets = {n: Target([t[n].to(like).flatten(1) for t in targets], tokens) for n in self._matrices}
+        sizes: dict[int, list[str]] = {}
+        for name in self.names:
+            if parameters[name].dim() == 1:
+                sizes.setdefault(parameters[name].numel(), []).append(name)
+        self._vectors = [
+            _Vectors(
+                names,
+                torch.stack([torch.stack([t[name].to(like) for t in targets]) for name in names]),
+                torch.tensor([weight[name] for name in names]).to(like),
+            )
+            for names in sizes.values()
+        ]
+
+    def values(self, dummies: Dummies) -> Tensor:
+        """The distance of every row, (R,)."""
+        values = torch.empty(len(dummies), dtype=dummies.embeds.dtype, device=dummies.embeds.device)
+        for rows, part in self._parts(dummies, COPIES_VALUES):
+            values[rows] = self._distances(part, differentiable=False).detach()
+        if self._plain is not None:
+            values += self._plain.values(dummies) * self._plain_factor
+        return values
+
+    def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]:
+        """The distance of every row, (R,), and its derivative by the row's embeddings, (R, B, n, d)."""
+        values = torch.empty(len(dummies), dtype=dummies.embeds.dtype, device=dummies.embeds.device)
+        gradients = torch.zeros_like(dummies.embeds)
+        for rows, part in self._parts(dummies, COPIES_GRADIENTS):
+            found = self._distances(part, differentiable=True)
+            (gradient,) = torch.autograd.grad(found.sum(), part.embeds)
+            values[rows] = found.detach()
+            gradients[rows, :, : gradient.shape[2]] = gradient
+        if self._plain is not None:
+            plain_values, plain_gradients = self._plain.values_and_gradients(dummies)
+            values += plain_values * self._plain_factor
+            gradients += plain_gradients * self._plain_factor
+        return values, gradients
+
+    @property
+    def _plain_factor(self) -> float:
+        """What the plain engine's number counts in ours: its mean over its own parameters becomes a share."""
+        return self._plain_share / self._total_weight if self.distance.name == "cosine" else 1.0
+
+    # --- one pass ---------------------------------------------------------------------------------
+
+    def _distances(self, dummies: Dummies, *, differentiable: bool) -> Tensor:
+        rows, batch = dummies.embeds.shape[:2]
+        found, _ = self._capture.gradients(lambda: self._losses(dummies), rows, batch, differentiable=differentiable)
+        groups = groups_of(dummies.target)
+        with torch.set_grad_enabled(differentiable):
+            blocks = [self._vector_terms(bundle, found, dummies.target) for bundle in self._vectors]
+            blocks.append(self._matrix_terms(found, groups))
+            summed = torch.cat(blocks).sum(dim=0)
+        return summed / self._total_weight if self.distance.name == "cosine" else summed
+
+    def _vector_terms(self, bundle: _Vectors, found: Gradients, target: Tensor) -> Tensor:
+        """Weighted terms of all small parameters of one size together, (parameters, rows)."""
+        dummy = torch.stack([found.small[name] for name in bundle.names])
+        wanted = bundle.targets[:, target]
+        terms = self.distance.from_dense(dummy.flatten(0, 1), wanted.flatten(0, 1))
+        return terms.view(dummy.shape[:2]) * bundle.weights[:, None]
+
+    def _matrix_terms(self, found: Gradients, groups: Sequence[Group]) -> Tensor:
+        """Weighted terms of all matrices, (matrices, rows)."""
+        targets = [self._targets[name] for name in self._matrices]
+        if self.distance.needs_coordinates:
+            dense = [
+                self._coordinates(t, found.uses[n], groups) for n, t in zip(self._matrices, targets, strict=True)
+            ]
+            return torch.stack(dense) * self._matrix_weights[:, None]
+        grams: Grams = {}
+        inners, squares = [], []
+        for name, target in zip(self._matrices, targets, strict=True):
+            uses = found.uses[name]
+            inners.append(torch.stack([target.inner(use, groups) for use in uses]).sum(dim=0))
+            squares.append(square(uses, grams))
+        wanted = torch.stack([target.square(groups) for target in targets])
+        return (
+            self.distance.from_products(torch.stack(inners), torch.stack(squares), wanted)
+            * (self._matrix_weights[:, None])
+        )
+
+    def _coordinates(self, target: Target, uses: list[Use], groups: Sequence[Group]) -> Tensor:
+        (use,) = uses
+        if isinstance(use, Factors):
+            return coordinate_term(use.left, use.right, target.tensors, groups, self.distance)
+        wanted = torch.stack(target.tensors)[row_targets(groups, target.squares.device)]
+        return self.distance.from_dense(use.dense().flatten(1), wanted.flatten(1))
+
+    def _losses(self, dummies: Dummies) -> Tensor:
+        """Every row's mean loss, as its client would have computed it, (R,)."""
+        rows, batch, width = dummies.mask.shape
+        mask = dummies.mask.reshape(rows * batch, width)
+        logits = self.model.logits(embeds=dummies.embeds.reshape(rows * batch, width, -1), mask=mask)
+        if self.model.task == "classification":
+            return F.cross_entropy(logits, dummies.labels.reshape(-1), reduction="none").view(rows, batch).mean(1)
+        kept = mask[:, 1:]
+        labels = dummies.labels.reshape(rows * batch, width)[:, 1:]
+        losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), labels, reduction="none") * kept
+        return losses.view(rows, -1).sum(dim=1) / kept.reshape(rows, -1).sum(dim=1)
+
+    # --- what fits into one pass ------------------------------------------------------------------
+
+    def _parts(self, dummies: Dummies, copies: float) -> list[tuple[Tensor, Dummies]]:
+        """The rows in passes: of similar width, in the order of their targets, within the memory allowed."""
+        widths = dummies.widths
+        order = sorted(range(len(dummies)), key=lambda row: -int(widths[row]))
+        parts: list[list[int]] = []
+        for row in order:
+            if parts and self._fits(parts[-1], row, dummies, widths, copies):
+                parts[-1].append(row)
+            else:
+                parts.append([row])
+        chosen = []
+        for part in parts:
+            rows = torch.tensor(sorted(part, key=lambda row: (int(dummies.target[row]), row)), device=widths.device)
+            here = dummies.take(rows).crop(int(widths[rows].max()))
+            chosen.append((rows, here.with_embeds(here.embeds.clone().requires_grad_())))
+        return chosen
+
+    def _fits(self, part: list[int], row: int, dummies: Dummies, widths: Tensor, copies: float) -> bool:
+        width, batch = int(widths[part[0]]), dummies.embeds.shape[1]
+        tokens = width * batch * (len(part) + 1)
+        activations, attention = self._footprint
+        needed = copies * 4 * (tokens * activations + tokens * width * attention)
+        return tokens <= TOKENS_AT_ONCE and needed <= self.memory and width <= WIDTH_RATIO * int(widths[row])
+
+    def _probe(self) -> tuple[tuple[float, float], set[str]]:
+        """One tiny pass: which parameters the rules can read, and how many numbers a token leaves behind."""
+        model, rows, batch = self.model, 2, 3
+        # Unlike the number of sequences: what runs over positions alone must not be taken for a batch.
+        width = rows * batch + 1
+        shape = (rows, batch, width)
+        generator = torch.Generator().manual_seed(0)
+        embeds = torch.randn(*shape, model.word_table.shape[1], generator=generator).to(model.word_table)
+        labels = torch.zeros(shape[: 2 if model.task == "classification" else 3], dtype=torch.long)
+        target = torch.zeros(rows, dtype=torch.long)
+        mask = torch.ones(shape, dtype=torch.bool)
+        labels, target, mask = (t.to(model.device) for t in (labels, target, mask))
+        dummies = Dummies(embeds.requires_grad_(), mask, labels, target)
+        # Everything is captured here, whatever subset is matched: a pass leaves its activations all the same.
+        every = Capture(model.module, list(model.parameters()))
+        found, _ = every.gradients(lambda: self._losses(dummies), rows, batch, differentiable=False)
+        factors = [use for uses in found.uses.values() for use in uses if isinstance(use, Factors)]
+        numbers = sum(use.left.numel() + use.right.numel() for use in factors)
+        heads = int(model.module.config.num_attention_heads) * len(model.adapter.layers)
+        return (numbers / mask.numel(), float(heads)), set(found.uses) | set(found.small)

@@ -1,0 +1,84 @@
+"""What each kind of layer's parameters get as gradient, from its inputs and the signals at its outputs.
+
+A rule is a pure function of the module, its inputs and its output signals, both (rows, tokens, features). It
+names for each parameter either factors of the gradient or, for small parameters, the gradient itself,
+(rows, size). To support another layer, write its rule; the harness in tests/matching checks it against autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradleak.matching.uses import Factors, Rows, Use
+
+Shares = dict[str, Use | Tensor]
+Rule = Callable[[Any, Tensor, Tensor], Shares]
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for modules of these class names."""
+
+    def register(function: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def rule_for(module: nn.Module) -> Rule | None:
+    """The rule for a module's class, or for a class it derives from."""
+    return next((_RULES[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _RULES), None)
+
+
+@rule("Linear")
+def linear(module: nn.Linear, x: Tensor, signal: Tensor) -> Shares:
+    return {"weight": Factors(signal, x), "bias": signal.sum(dim=1)}
+
+
+@rule("Conv1D")
+def transposed_linear(module: nn.Module, x: Tensor, signal: Tensor) -> Shares:
+    """GPT-2 stores its matrices as (inputs, outputs)."""
+    return {"weight": Factors(x, signal), "bias": signal.sum(dim=1)}
+
+
+@rule("LayerNorm")
+def layer_norm(module: nn.LayerNorm, x: Tensor, signal: Tensor) -> Shares:
+    normal = F.layer_norm(x, module.normalized_shape, eps=module.eps)
+    return {"weight": (signal * normal).sum(dim=1), "bias": signal.sum(dim=1)}
+
+
+@rule("RMSNorm", "LlamaRMSNorm")
+def rms_norm(module: Any, x: Tensor, signal: Tensor) -> Shares:
+    eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None) or torch.finfo(x.dtype).eps
+    normal = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
+    return {"weight": (signal * normal).sum(dim=1)}
+
+
+@rule("Embedding")
+def embedding(module: nn.Embedding, index: Tensor, signal: Tensor) -> Shares:
+    if module.padding_idx is not None:  # such a row never learns
+        signal = signal * (index != module.padding_idx)[..., None]
+    return {"weight": Rows(index, signal, module.num_embeddings)}
+
+
+@rule("Conv2d")
+def convolution(module: nn.Conv2d, patches: Tensor, signal: Tensor) -> Shares:
+    """A convolution is a linear layer on patches; `unfold` has made them."""
+    return {"weight": Factors(signal, patches), "bias": signal.sum(dim=1)}
+
+
+def unfold(module: nn.Conv2d, images: Tensor) -> Tensor:
+    """The patches a convolution sees, (images, places, inputs · kernel)."""
+    if isinstance(module.padding, str) or module.groups != 1:
+        raise NotImplementedError("grouped convolutions and named paddings have no rule")
+    columns = F.unfold(
+        images, module.kernel_size, dilation=module.dilation, padding=module.padding, stride=module.stride
+    )
+    return columns.transpose(1, 2)

@@ -1,0 +1,91 @@
+"""A gradient as a sum of outer products, kept as its factors.
+
+A matrix that is used once with inputs X (tokens × in) and output signals D (tokens × out) has the gradient
+Dᵀ X. A matrix that is used several times (an embedding table that is also the output layer) has the sum over
+its uses. Inner products and norms of such gradients need only the factors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Gradient leftᵀ · right for every row. left: (R, T, out), right: (R, T, in)."""
+
+    left: Tensor
+    right: Tensor
+
+    def dense(self) -> Tensor:
+        return self.left.transpose(1, 2) @ self.right
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Gradient of a table that was read at an index: `values` added up at the rows `index`.
+
+    index: (R, T), values: (R, T, d), and the table has `size` rows. The left factor is one-hot and never made.
+    """
+
+    index: Tensor
+    values: Tensor
+    size: int
+
+    def dense(self) -> Tensor:
+        empty = self.values.new_zeros(len(self.values), self.size, self.values.shape[2])
+        return empty.scatter_add(1, self.index[..., None].expand_as(self.values), self.values)
+
+
+Use = Factors | Rows
+
+
+# Gram matrices by the tensor they are of: query, key and value have the same input.
+Grams = dict[int, Tensor]
+
+
+def inner(a: Use, b: Use, grams: Grams | None = None) -> Tensor:
+    """⟨gradient of a, gradient of b⟩ for every row, (R,): two small Gram matrices, multiplied and summed.
+
+    >>> g = torch.Generator().manual_seed(0)
+    >>> a = Factors(torch.randn(2, 3, 5, generator=g), torch.randn(2, 3, 4, generator=g))
+    >>> b = Rows(torch.tensor([[0, 4, 4], [1, 1, 2]]), torch.randn(2, 3, 4, generator=g), size=5)
+    >>> bool(torch.allclose(inner(a, b), (a.dense() * b.dense()).sum(dim=(1, 2)), atol=1e-6))
+    True
+    """
+    return (_left_gram(a, b, grams) * _gram(_right(a), _right(b), grams)).sum(dim=(1, 2))
+
+
+def square(uses: list[Use], grams: Grams | None = None) -> Tensor:
+    """‖gradient‖² of a matrix with these uses, (R,)."""
+    total = sum(inner(use, use, grams) for use in uses)
+    for i, first in enumerate(uses):
+        for second in uses[i + 1 :]:
+            total = total + 2 * inner(first, second)
+    assert isinstance(total, Tensor)
+    return total
+
+
+def _left_gram(a: Use, b: Use, grams: Grams | None) -> Tensor:
+    if isinstance(a, Factors) and isinstance(b, Factors):
+        return _gram(a.left, b.left, grams)
+    if isinstance(a, Rows) and isinstance(b, Rows):
+        return (a.index[:, :, None] == b.index[:, None, :]).to(a.values)
+    if isinstance(a, Rows) and isinstance(b, Factors):
+        picked = b.left.gather(2, a.index[:, None, :].expand(-1, b.left.shape[1], -1))
+        return picked.transpose(1, 2)
+    return _left_gram(b, a, grams).transpose(1, 2)
+
+
+def _right(use: Use) -> Tensor:
+    return use.right if isinstance(use, Factors) else use.values
+
+
+def _gram(a: Tensor, b: Tensor, grams: Grams | None) -> Tensor:
+    if grams is None or a is not b:
+        return a @ b.transpose(1, 2)
+    if id(a) not in grams:
+        grams[id(a)] = a @ a.transpose(1, 2)
+    return grams[id(a)]
