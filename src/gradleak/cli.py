@@ -29,6 +29,8 @@ app = typer.Typer(
 )
 assets_app = typer.Typer(help="Pinned weights and corpora: list, fetch, locate.", no_args_is_help=True)
 app.add_typer(assets_app, name="assets")
+bench_app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id.")]
 Data = Annotated[str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'.")]
@@ -48,6 +50,7 @@ Options = Annotated[
     list[str] | None, typer.Option("-o", "--option", help="An attack option, key=value; repeat for more.")
 ]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Time limit of the attack: 60s, 5m, 1h.")]
+Memory = Annotated[str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of the free.")]
 Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 
 
@@ -93,15 +96,16 @@ def audit(
     max_tokens: MaxTokens = None,
     device: Device = None,
     budget: BudgetText = None,
+    memory: Memory = None,
     out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
     redact: Redact = False,
 ) -> None:
     """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
-    from gradleak.config import load_config, parse_options
+    from gradleak.config import load_config
 
     given = {
         "model": model, "data": data, "text_column": text_column, "label_column": label_column,
-        "attack": attack, "options": parse_options(option) if option else None, "batch_size": batch_size,
+        "attack": attack, "options": _options(option, memory), "batch_size": batch_size,
         "trials": trials, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
         "max_tokens": max_tokens, "device": device, "budget": budget, "out": out, "redact": redact or None,
     }  # fmt: skip
@@ -150,14 +154,15 @@ def attack(
     num_labels: NumLabels = None,
     device: Device = "cpu",
     budget: BudgetText = None,
+    memory: Memory = None,
     out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
 ) -> None:
     """Read text back from an update folder. No truth is needed and none is looked at."""
-    from gradleak.config import load_config, parse_options
+    from gradleak.config import load_config
     from gradleak.reconstructing import print_reconstruction, reconstruct
 
     given = {
-        "model": model, "attack": attack, "options": parse_options(option or []), "seed": seed,
+        "model": model, "attack": attack, "options": _options(option, memory), "seed": seed,
         "task": task, "num_labels": num_labels, "device": device, "budget": budget,
     }  # fmt: skip
     settings = load_config(None, {key: value for key, value in given.items() if value is not None})
@@ -237,6 +242,30 @@ def assets_path(name: Annotated[str, typer.Argument(help="An asset.")]) -> None:
     if not assets.is_cached(assets.find(name)):
         raise GradleakError(f"asset {name!r} is not in the cache; fetch it with: gradleak assets pull {name}")
     typer.echo(assets.pull(name))
+
+
+@bench_app.command("engine")
+def bench_engine(
+    models: Annotated[str, typer.Option(help="Comma-separated; bert-base has random weights.")] = "minilm,bert-base",
+    seconds: Annotated[float, typer.Option(help="Longest time for one line of the table.")] = 180,
+    json: Annotated[Path | None, typer.Option(help="Write the figures here too.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw how a step grows with tokens and attacks.")] = None,
+) -> None:
+    """The factor engine against the plain one, interleaved in one run."""
+    from gradleak.bench.show import run_engine_bench
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        run_engine_bench(tuple(models.split(",")), seconds, json, svg, progress)
+
+
+def _options(pairs: list[str] | None, memory: str | None) -> dict[str, Any] | None:
+    from gradleak.config import parse_options
+
+    options = parse_options(pairs or [])
+    if memory is not None:
+        options.setdefault("memory", memory)
+    return options or None
 
 
 def _audit(config: AuditConfig) -> None:

@@ -52,9 +52,7 @@ class MatchingOptions(AttackOptions):
     prior: str = Field("ngram", description="ngram, none, or a causal language model (folder or hub id)")
     prior_weight: float = Field(0.2, ge=0, description="weight on the prior's loss a token")
     engine: Literal["factor", "naive"] = Field("factor", description="naive: the slow oracle, for comparison")
-    memory: str | None = Field(
-        None, description="what the engine may use, such as 4GB; default: half of the free"
-    )
+    memory: str | None = Field(None, description="what the engine may use, such as 4GB; default: half of the free")
 
 
 class MatchingAttack(Attack):

@@ -31,7 +31,9 @@ class CoordinateTerm(torch.autograd.Function):
         terms = []
         for rows, target in _pieces(left, right, targets, groups):
             apart = _apart(left[rows], right[rows], target)
-            terms.append(apart.square().sum(dim=(1, 2)) + l1_weight * apart.abs().sum(dim=(1, 2)))
+            # Norms read the large difference once each and write nothing.
+            squared = torch.linalg.vector_norm(apart, dim=(1, 2)).square()
+            terms.append(squared + l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=(1, 2)))
         return torch.cat(terms)
 
     @staticmethod
@@ -41,9 +43,10 @@ class CoordinateTerm(torch.autograd.Function):
         to_left, to_right = torch.empty_like(left), torch.empty_like(right)
         for rows, target in _pieces(left, right, targets, groups):
             apart = _apart(left[rows], right[rows], target)
-            slope = (2 * apart).add_(apart.sign_(), alpha=l1_weight).mul_(grads[0][rows, None, None])
-            to_left[rows] = right[rows] @ slope.transpose(1, 2)
-            to_right[rows] = left[rows] @ slope
+            slope = apart.sign().mul_(l1_weight).add_(apart, alpha=2)
+            scale = grads[0][rows, None, None]
+            to_left[rows] = (right[rows] @ slope.transpose(1, 2)).mul_(scale)
+            to_right[rows] = (left[rows] @ slope).mul_(scale)
         return to_left, to_right, None, None, None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,12 +17,14 @@ class Dummies:
     mask:   (R, B, n) which positions are real
     labels: (R, B) classes, or (R, B, n) token ids for causal language models
     target: (R,) which update each row is matched against
+    ids:    (R, B, n) the tokens, for engines that match the word table too; the embeddings are then theirs
     """
 
     embeds: Tensor
     mask: Tensor
     labels: Tensor
     target: Tensor
+    ids: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.embeds)
@@ -38,26 +40,34 @@ class Dummies:
 
     def take(self, rows: Tensor | slice) -> Dummies:
         """Some rows, detached."""
-        return Dummies(*(f.detach()[rows] for f in self._fields))
+        return self._each(lambda field: field.detach()[rows])
 
     def crop(self, width: int) -> Dummies:
         """The same rows without the positions from `width` on."""
-        labels = self.labels[:, :, :width] if self.labels.dim() == 3 else self.labels
-        return Dummies(self.embeds[:, :, :width], self.mask[:, :, :width], labels, self.target)
+        return self._each(lambda field: field[:, :, :width] if field.dim() > 2 else field)
 
     def with_embeds(self, embeds: Tensor) -> Dummies:
         """The same rows with other embeddings."""
-        return Dummies(embeds, self.mask, self.labels, self.target)
+        return replace(self, embeds=embeds)
 
     def repeat(self, times: int) -> Dummies:
         """Every row so many times, next to each other."""
-        return Dummies(*(torch.repeat_interleave(f, times, dim=0) for f in self._fields))
+        return self._each(lambda field: torch.repeat_interleave(field, times, dim=0))
 
     @staticmethod
     def concatenate(parts: Sequence[Dummies]) -> Dummies:
         """The rows of all parts, one after the other."""
-        return Dummies(*(torch.cat(fields) for fields in zip(*(p._fields for p in parts), strict=True)))
 
-    @property
-    def _fields(self) -> tuple[Tensor, ...]:
-        return (self.embeds, self.mask, self.labels, self.target)
+        def joined(name: str) -> Tensor:
+            return torch.cat([getattr(part, name) for part in parts])
+
+        ids = None if parts[0].ids is None else joined("ids")
+        return Dummies(joined("embeds"), joined("mask"), joined("labels"), joined("target"), ids)
+
+    def to(self, device: torch.device) -> Dummies:
+        """The same on another device."""
+        return self._each(lambda field: field.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Dummies:
+        ids = None if self.ids is None else change(self.ids)
+        return Dummies(change(self.embeds), change(self.mask), change(self.labels), change(self.target), ids)

@@ -27,8 +27,8 @@ from gradleak.models.target import TargetModel
 
 # Tokens of one pass: beyond this the matrix units are full and only memory grows.
 TOKENS_AT_ONCE = 1024
-# Rows of one pass may differ in width by this factor; beyond it, padding costs more than another pass.
-WIDTH_RATIO = 1.35
+# What starting a pass costs, in tokens of work.
+PASS_OVERHEAD = 48
 # Copies of every captured activation that are alive at the peak: measured, see docs/engine.md.
 COPIES_VALUES, COPIES_GRADIENTS = 4.0, 10.0
 
@@ -43,6 +43,35 @@ class Engine(Protocol):
     def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]:
         """The distance of every row, (R,), and its derivative by the row's embeddings, (R, B, n, d)."""
         ...
+
+
+def buckets(widths: Sequence[int], batch: int) -> list[list[int]]:
+    """Rows grouped by width so that padding and the cost of further passes are least together.
+
+    >>> buckets([5, 40, 6, 41, 5], batch=1)
+    [[3, 1], [2, 0, 4]]
+    """
+    by_width: dict[int, list[int]] = {}
+    for row, width in enumerate(widths):
+        by_width.setdefault(width, []).append(row)
+    order = sorted(by_width, reverse=True)
+    # cheapest[i]: the least cost of the widths from the i-th on, and where its first bucket ends
+    cheapest: list[tuple[float, int]] = [(0.0, len(order))]
+    for start in reversed(range(len(order))):
+        rows, best = 0, (float("inf"), len(order))
+        for end in range(start, len(order)):
+            rows += len(by_width[order[end]])
+            passes = max(1, -(-rows * order[start] * batch // TOKENS_AT_ONCE))
+            cost = passes * PASS_OVERHEAD + rows * order[start] * batch + cheapest[len(order) - 1 - end][0]
+            best = min(best, (cost, end + 1))
+        cheapest.append(best)
+    cheapest.reverse()
+    found, start = [], 0
+    while start < len(order):
+        end = cheapest[start][1]
+        found.append([row for width in order[start:end] for row in by_width[width]])
+        start = end
+    return found
 
 
 @dataclass(frozen=True)
@@ -66,14 +95,20 @@ class FactorEngine:
         tokens: int,
         only: Collection[str] | None = None,
         weights: Mapping[str, float] | None = None,
+        words: bool = False,
         memory: int | None = None,
     ) -> None:
-        """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank."""
+        """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
+
+        `only` restricts the match to some parameters, `weights` says how much each counts. With `words` the
+        word table is matched too; dummies must then come with their tokens, and only `values` is defined.
+        `memory` is how many bytes a pass may take.
+        """
         self.model = model
         self.distance = distance
         self.memory = memory if memory is not None else int(SHARE * free_memory(model.device))
-        names = matched_parameters(model, targets, only)
-        self._footprint, captured = self._probe()
+        names = matched_parameters(model, targets, only, words=words)
+        self._footprint, captured = self._probe(words)
         self.names = [name for name in names if name in captured]
         self._capture = Capture(model.module, self.names)
         self.plain_names = [name for name in names if name not in captured]
@@ -82,7 +117,7 @@ class FactorEngine:
         self._sort_parameters(targets, tokens)
         self._plain = None
         if self.plain_names:
-            self._plain = NaiveEngine(model, targets, distance, only=self.plain_names, weights=weights)
+            self._plain = NaiveEngine(model, targets, distance, only=self.plain_names, weights=weights, words=words)
             self._plain_share = sum(self._plain.weights)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
             warnings.warn(
@@ -180,17 +215,20 @@ class FactorEngine:
         )
 
     def _coordinates(self, target: Target, uses: list[Use], groups: Sequence[Group]) -> Tensor:
-        (use,) = uses
-        if isinstance(use, Factors):
-            return coordinate_term(use.left, use.right, target.tensors, groups, self.distance)
+        if len(uses) == 1 and isinstance(uses[0], Factors):
+            return coordinate_term(uses[0].left, uses[0].right, target.tensors, groups, self.distance)
         wanted = torch.stack(target.tensors)[row_targets(groups, target.squares.device)]
-        return self.distance.from_dense(use.dense().flatten(1), wanted.flatten(1))
+        dense = torch.stack([use.dense() for use in uses]).sum(dim=0)
+        return self.distance.from_dense(dense.flatten(1), wanted.flatten(1))
 
     def _losses(self, dummies: Dummies) -> Tensor:
         """Every row's mean loss, as its client would have computed it, (R,)."""
         rows, batch, width = dummies.mask.shape
         mask = dummies.mask.reshape(rows * batch, width)
-        logits = self.model.logits(embeds=dummies.embeds.reshape(rows * batch, width, -1), mask=mask)
+        if dummies.ids is not None:
+            logits = self.model.logits(ids=dummies.ids.reshape(rows * batch, width), mask=mask)
+        else:
+            logits = self.model.logits(embeds=dummies.embeds.reshape(rows * batch, width, -1), mask=mask)
         if self.model.task == "classification":
             return F.cross_entropy(logits, dummies.labels.reshape(-1), reduction="none").view(rows, batch).mean(1)
         kept = mask[:, 1:]
@@ -202,29 +240,25 @@ class FactorEngine:
 
     def _parts(self, dummies: Dummies, copies: float) -> list[tuple[Tensor, Dummies]]:
         """The rows in passes: of similar width, in the order of their targets, within the memory allowed."""
-        widths = dummies.widths
-        order = sorted(range(len(dummies)), key=lambda row: -int(widths[row]))
-        parts: list[list[int]] = []
-        for row in order:
-            if parts and self._fits(parts[-1], row, dummies, widths, copies):
-                parts[-1].append(row)
-            else:
-                parts.append([row])
-        chosen = []
-        for part in parts:
-            rows = torch.tensor(sorted(part, key=lambda row: (int(dummies.target[row]), row)), device=widths.device)
-            here = dummies.take(rows).crop(int(widths[rows].max()))
-            chosen.append((rows, here.with_embeds(here.embeds.clone().requires_grad_())))
-        return chosen
+        batch = dummies.embeds.shape[1]
+        parts = []
+        for rows in buckets(dummies.widths.tolist(), batch):
+            width = int(dummies.widths[rows].max())
+            most = self._rows_that_fit(width, batch, copies)
+            for first in range(0, len(rows), most):
+                chosen = sorted(rows[first : first + most], key=lambda row: (int(dummies.target[row]), row))
+                index = torch.tensor(chosen, device=dummies.embeds.device)
+                here = dummies.take(index).crop(width)
+                parts.append((index, here.with_embeds(here.embeds.clone().requires_grad_())))
+        return parts
 
-    def _fits(self, part: list[int], row: int, dummies: Dummies, widths: Tensor, copies: float) -> bool:
-        width, batch = int(widths[part[0]]), dummies.embeds.shape[1]
-        tokens = width * batch * (len(part) + 1)
+    def _rows_that_fit(self, width: int, batch: int, copies: float) -> int:
+        tokens = width * batch
         activations, attention = self._footprint
-        needed = copies * 4 * (tokens * activations + tokens * width * attention)
-        return tokens <= TOKENS_AT_ONCE and needed <= self.memory and width <= WIDTH_RATIO * int(widths[row])
+        needed = copies * self.model.word_table.element_size() * tokens * (activations + width * attention)
+        return max(1, min(TOKENS_AT_ONCE // tokens, int(self.memory / needed)))
 
-    def _probe(self) -> tuple[tuple[float, float], set[str]]:
+    def _probe(self, words: bool) -> tuple[tuple[float, float], set[str]]:
         """One tiny pass: which parameters the rules can read, and how many numbers a token leaves behind."""
         model, rows, batch = self.model, 2, 3
         # Unlike the number of sequences: what runs over positions alone must not be taken for a batch.
@@ -235,8 +269,8 @@ class FactorEngine:
         labels = torch.zeros(shape[: 2 if model.task == "classification" else 3], dtype=torch.long)
         target = torch.zeros(rows, dtype=torch.long)
         mask = torch.ones(shape, dtype=torch.bool)
-        labels, target, mask = (t.to(model.device) for t in (labels, target, mask))
-        dummies = Dummies(embeds.requires_grad_(), mask, labels, target)
+        ids = torch.zeros(shape, dtype=torch.long) if words else None
+        dummies = Dummies(embeds.requires_grad_(), mask, labels, target, ids).to(model.device)
         # Everything is captured here, whatever subset is matched: a pass leaves its activations all the same.
         every = Capture(model.module, list(model.parameters()))
         found, _ = every.gradients(lambda: self._losses(dummies), rows, batch, differentiable=False)

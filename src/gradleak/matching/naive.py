@@ -27,10 +27,15 @@ class NaiveEngine:
         *,
         only: Collection[str] | None = None,
         weights: Mapping[str, float] | None = None,
+        words: bool = False,
     ) -> None:
+        """`only` restricts the match to some parameters, `weights` says how much each counts.
+
+        With `words` the word table is matched too; dummies must then come with their tokens.
+        """
         self.model = model
         self.distance = distance
-        self.names = matched_parameters(model, targets, only)
+        self.names = matched_parameters(model, targets, only, words=words)
         self.weights = weights_of(self.names, weights)
         dtype = model.word_table.dtype
         self.targets = [[t[name].to(model.device, dtype) for name in self.names] for t in targets]
@@ -54,11 +59,12 @@ class NaiveEngine:
     def terms(self, dummies: Dummies, row: int, differentiable: bool, embeds: Tensor | None = None) -> list[Tensor]:
         """One row's term of every parameter, each (1,)."""
         here = dummies.row(row)
-        width = int(here.mask.sum(dim=-1).max())
-        mask, labels = here.mask[0, :, :width], here.labels[0]
-        labels = labels[:, :width] if labels.dim() == 2 else labels
-        inputs = (here.embeds if embeds is None else embeds)[0, :, :width]
-        loss = self.model.loss(labels, embeds=inputs, mask=mask)
+        here = here.crop(int(here.widths))
+        if here.ids is not None:
+            loss = self.model.loss(here.labels[0], ids=here.ids[0], mask=here.mask[0])
+        else:
+            inputs = here.embeds if embeds is None else embeds[:, :, : here.embeds.shape[2]]
+            loss = self.model.loss(here.labels[0], embeds=inputs[0], mask=here.mask[0])
         parameters = dict(self.model.module.named_parameters())
         wanted = [parameters[name] for name in self.names]
         gradients = torch.autograd.grad(loss, wanted, create_graph=differentiable)

@@ -9,22 +9,29 @@ from torch import Tensor
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
 
-# Some gradients are zero by construction and hold only rounding (key biases: softmax ignores a common shift).
-# A tensor this far below the typical one carries nothing, and a cosine would blow its rounding up to full size.
+# A tensor this far below the typical one holds only rounding, and a cosine would blow that up to full size.
 NOTHING = 1e-5
 
 
 def matched_parameters(
-    model: TargetModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None = None
+    model: TargetModel,
+    targets: Sequence[Mapping[str, Tensor]],
+    only: Collection[str] | None = None,
+    *,
+    words: bool = False,
 ) -> list[str]:
-    """Names of the tensors that can be matched when the dummy is a matrix of word embeddings.
+    """Names of the tensors that can be matched, the same for all updates that are attacked together.
 
-    They are the same for all updates that are attacked together. Left out: the word table itself (the dummy
-    has no gradient there, nor has an output layer that shares it), what some update lacks, tensors that hold
-    only rounding in all updates, and, if `only` is given, everything else.
+    Left out: the word table unless `words` is set (a dummy of embeddings has no gradient there, nor in an
+    output layer that shares it; one of tokens has), key biases (softmax ignores a common shift, so their
+    gradient is zero but for rounding, even where a defence has put noise on it), what some update lacks, tensors
+    that hold only rounding in all updates, and, if `only` is given, everything else.
     """
-    words = model.adapter.parameter_of(model.adapter.words)
-    shared = [n for n in model.parameters() if n != words and all(n in t for t in targets)]
+    keys = [layer["key"] for layer in model.adapter.parts]
+    unusable = {f"{key.name}.bias" for key in keys if key.share == (0, 1)}
+    if not words:
+        unusable.add(model.adapter.parameter_of(model.adapter.words))
+    shared = [n for n in model.parameters() if n not in unusable and all(n in t for t in targets)]
     wanted = [name for name in shared if only is None or name in only]
     if not wanted:
         raise GradleakError("the update holds nothing to match beside the word embeddings")

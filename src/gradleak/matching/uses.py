@@ -49,6 +49,7 @@ Grams = dict[int, Tensor]
 def inner(a: Use, b: Use, grams: Grams | None = None) -> Tensor:
     """⟨gradient of a, gradient of b⟩ for every row, (R,): two small Gram matrices, multiplied and summed.
 
+    >>> import torch
     >>> g = torch.Generator().manual_seed(0)
     >>> a = Factors(torch.randn(2, 3, 5, generator=g), torch.randn(2, 3, 4, generator=g))
     >>> b = Rows(torch.tensor([[0, 4, 4], [1, 1, 2]]), torch.randn(2, 3, 4, generator=g), size=5)

@@ -1,0 +1,178 @@
+"""The fast engine agrees with the oracle: every family, task, distance and shape, in value and derivative."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny import CASES, TEXTS, tiny_model
+
+from gradleak import Client
+from gradleak.matching import engine as engine_module
+from gradleak.matching.distances import Distance
+from gradleak.matching.dummies import Dummies
+from gradleak.matching.engine import FactorEngine
+from gradleak.matching.naive import NaiveEngine
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+SENTENCES = [*TEXTS, "Mei is late.", "No.", "The nurse called twice about the test."]
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no fast rule")
+
+
+@functools.cache
+def model_of(family, task, dtype):
+    model = tiny_model(family, task, width=32)
+    if dtype == torch.float64 and family == "llama":
+        _exact_norms(model.module)
+    model.module.to(dtype)
+    return model
+
+
+def _exact_norms(module):
+    """The library's RMSNorm computes in fp32 whatever it is given; torch's own keeps fp64."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__ == "LlamaRMSNorm":
+                norm = torch.nn.RMSNorm(child.weight.shape[0], eps=child.variance_epsilon)
+                norm.weight = child.weight
+                setattr(parent, name, norm)
+
+
+@pytest.fixture(autouse=True)
+def _softmax_in_full_precision(monkeypatch):
+    """The library's Llama attention takes its softmax in fp32 even in an fp64 model."""
+    softmax = torch.nn.functional.softmax
+    monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, dim=None, dtype=None: softmax(x, dim=dim))
+
+
+def random_dummies(model, batches, seed, copies):
+    """Random embeddings in the shape of the batches, each guessed at `copies` times."""
+    generator = torch.Generator().manual_seed(seed)
+    encoded = [model.encode(texts) for texts in batches]
+    width = max(batch.ids.shape[1] for batch in encoded)
+    mask = torch.stack([torch.nn.functional.pad(b.mask, (0, width - b.mask.shape[1])) for b in encoded])
+    shape = mask.shape if model.task == "causal-lm" else mask.shape[:2]
+    labels = torch.randint(0, 2 if model.task == "classification" else 60, shape, generator=generator)
+    target = torch.arange(len(batches))
+    empty = Dummies(torch.zeros(*mask.shape, 1), mask, labels, target).repeat(copies)
+    embeds = torch.randn(*empty.mask.shape, model.word_table.shape[1], generator=generator)
+    return empty.with_embeds(embeds.to(model.word_table))
+
+
+def updates_of(model, batches):
+    return [Client(model).update(t, [i % 2 for i in range(len(t))]).tensors for t in batches]
+
+
+def assert_agree(oracle, engine, dummies, tolerance):
+    expected, expected_slope = oracle.values_and_gradients(dummies)
+    got, slope = engine.values_and_gradients(dummies)
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=0)
+    torch.testing.assert_close(engine.values(dummies), expected, rtol=tolerance, atol=0)
+    assert (slope - expected_slope).norm() <= tolerance * expected_slope.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
+@pytest.mark.parametrize(("family", "task"), CASES)
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_agrees_with_the_oracle(family, task, dtype, data):
+    model = model_of(family, task, dtype)
+    size = data.draw(st.sampled_from([1, 3]), label="batch size")
+    count = data.draw(st.integers(1, 3), label="updates")
+    batches = [[data.draw(st.sampled_from(SENTENCES)) for _ in range(size)] for _ in range(count)]
+    targets = updates_of(model, batches)
+    dummies = random_dummies(model, batches, data.draw(st.integers(0, 999)), data.draw(st.integers(1, 3)))
+    distance = Distance(data.draw(st.sampled_from(["cosine", "l2", "l2+l1"])))
+    names = sorted(targets[0])
+    only = data.draw(st.one_of(st.none(), st.sets(st.sampled_from(names), min_size=4)), label="subset")
+    words = model.adapter.parameter_of(model.adapter.words)
+    keys = {f"{parts['key'].name}.bias" for parts in model.adapter.parts}
+    if only is not None and not only - keys - {words}:
+        only = None
+    weights = data.draw(st.one_of(st.none(), st.just({names[0]: 0.5, names[-1]: 3.0, names[5]: 2.0})))
+    oracle = NaiveEngine(model, targets, distance, only=only, weights=weights)
+    tokens = int(dummies.mask.sum(dim=(1, 2)).max())
+    engine = FactorEngine(model, targets, distance, tokens=tokens, only=only, weights=weights)
+    assert sorted(engine.names + engine.plain_names) == sorted(oracle.names)
+    assert_agree(oracle, engine, dummies, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("distance", ["cosine", "l2", "l2+l1"])
+@pytest.mark.parametrize(("family", "task"), CASES)
+def test_tokens_match_the_word_table_too(family, task, distance):
+    """With tokens the table has a gradient: from the input, and from the output layer that shares it."""
+    model = model_of(family, task, torch.float64)
+    targets = updates_of(model, [TEXTS])
+    guess = model.encode([SENTENCES[5], SENTENCES[3], SENTENCES[0]])
+    labels = guess.ids if task == "causal-lm" else torch.tensor([1, 0, 1])
+    dummies = Dummies(
+        model.embed(guess.ids)[None],
+        guess.mask[None],
+        labels[None],
+        torch.zeros(1, dtype=torch.long),
+        guess.ids[None],
+    )
+    oracle = NaiveEngine(model, targets, Distance(distance), words=True)
+    engine = FactorEngine(model, targets, Distance(distance), tokens=64, words=True)
+    assert model.adapter.parameter_of(model.adapter.words) in engine.names
+    torch.testing.assert_close(engine.values(dummies), oracle.values(dummies), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "l2"])
+def test_noise_takes_the_dense_path(distance):
+    """A target of rank above the token count has no thin form; the result is right all the same."""
+    model = model_of("bert", "classification", torch.float64)
+    clean = updates_of(model, [TEXTS[:1]])
+    generator = torch.Generator().manual_seed(0)
+    noisy = [{n: t + 1e-3 * torch.randn(t.shape, generator=generator).to(t) for n, t in clean[0].items()}]
+    dummies = random_dummies(model, [TEXTS[:1]], 0, 3)
+    tokens = int(dummies.mask[0].sum())
+    for targets, thin in ((clean, True), (noisy, False)):
+        engine = FactorEngine(model, targets, Distance(distance), tokens=tokens)
+        large = [t for n, t in engine._targets.items() if "encoder" in n]
+        assert large
+        assert all((t.thin is not None) == thin for t in large)
+        assert_agree(NaiveEngine(model, targets, Distance(distance)), engine, dummies, 1e-10)
+
+
+def test_small_memory_makes_more_passes_not_other_numbers(monkeypatch):
+    model = model_of("gpt2", "classification", torch.float64)
+    batches = [TEXTS[:1], TEXTS[1:2], TEXTS[2:3]]
+    targets = updates_of(model, batches)
+    dummies = random_dummies(model, batches, 0, 5)
+    roomy = FactorEngine(model, targets, Distance("cosine"), tokens=64)
+    tight = FactorEngine(model, targets, Distance("cosine"), tokens=64, memory=1)
+    assert len(tight._parts(dummies, 1.0)) == len(dummies)
+    assert len(roomy._parts(dummies, 1.0)) < 5
+    torch.testing.assert_close(tight.values(dummies), roomy.values(dummies), rtol=1e-12, atol=0)
+    for ours, theirs in zip(tight.values_and_gradients(dummies), roomy.values_and_gradients(dummies), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-14)
+    monkeypatch.setattr(engine_module, "TOKENS_AT_ONCE", 1)
+    assert len(roomy._parts(dummies, 1.0)) == len(dummies)
+
+
+def test_rows_come_in_any_order():
+    model = model_of("bert", "classification", torch.float64)
+    batches = [TEXTS[:1], TEXTS[1:2]]
+    dummies = random_dummies(model, batches, 0, 4)
+    engine = FactorEngine(model, updates_of(model, batches), Distance("cosine"), tokens=32)
+    order = torch.randperm(len(dummies), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(engine.values(dummies.take(order)), engine.values(dummies)[order], rtol=1e-12, atol=0)
+
+
+def test_layers_without_a_rule_fall_back_and_say_so():
+    model = model_of("mpnet", "classification", torch.float64)
+    with pytest.warns(UserWarning, match="1 parameters of .* have no fast rule"):
+        engine = FactorEngine(model, updates_of(model, [TEXTS]), Distance("cosine"), tokens=64)
+    assert engine.plain_names == ["mpnet.encoder.relative_attention_bias.weight"]
+
+
+def test_weights_stay_as_they_were():
+    model = model_of("bert", "classification", torch.float64)
+    engine = FactorEngine(model, updates_of(model, [TEXTS]), Distance("cosine"), tokens=64)
+    before = {n: p.detach().clone() for n, p in model.parameters().items()}
+    engine.values_and_gradients(random_dummies(model, [TEXTS], 0, 2))
+    assert before.keys() == model.parameters().keys()
+    assert all(torch.equal(before[n], p) and p.grad is None for n, p in model.parameters().items())
+    assert not any(module._forward_hooks for module in model.module.modules())
