@@ -68,14 +68,12 @@ def demo(
     out: Annotated[str, typer.Option(help="Folder for the results.")] = "gradleak-demo",
     seed: Annotated[int, typer.Option(help="Another seed takes other sentences.")] = 3,
 ) -> None:
-    """Show a leak: three invented private sentences, read back from MiniLM's updates in about two minutes."""
+    """Show a leak: three invented private sentences, read back from MiniLM's updates in about a minute."""
     from gradleak.config import AuditConfig
 
     typer.echo("Three clients each train MiniLM on one private sentence and share only the gradient.")
     typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
-    options = {"steps": 160, "init_draws": 30, "init_orders": 0, "lr": 0.03, "candidates": 80}
-    options |= {"discrete_every": 30, "decay_every": 25}
-    _audit(AuditConfig(trials=3, seed=seed, max_tokens=11, out=out, options=options))
+    _audit(AuditConfig(trials=3, seed=seed, max_tokens=11, out=out))
 
 
 @app.command()

@@ -54,6 +54,7 @@ def print_attacks() -> None:
         table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
         for heading in ("option", "default", "what it does"):
             table.add_column(heading)
+        defaults = kind.Options()
         for key, field in kind.Options.model_fields.items():
-            table.add_row(key, str(field.default), field.description or "")
+            table.add_row(key, str(getattr(defaults, key)), field.description or "")
         console.print(table)

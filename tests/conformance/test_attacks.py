@@ -89,6 +89,15 @@ def test_bad_options_are_refused(tiny_bert, name):
         attack(update, tiny_bert, name, steps=-1)
 
 
+def test_settled_attacks_stop_early(tiny_bert, name):
+    """With patience, a row whose answer no longer changes is left alone; the others go on."""
+    updates = [Client(tiny_bert).update([text], [1]) for text in TEXTS[:2]]
+    options = {**QUICK, "steps": 400, "lr": 1e-7, "discrete_every": 0, "patience": 20}
+    for found in attack(updates, tiny_bert, name, **options):
+        assert found.status == "completed"
+        assert found.trace[-1].step <= 40
+
+
 def test_unknown_attack(tiny_bert):
     update = Client(tiny_bert).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="unknown attack 'lamp'; did you mean 'lamp-cos'"):
@@ -99,6 +108,17 @@ def test_an_update_of_another_model_is_refused(tiny_bert, name):
     update = Client(tiny_model("bert", "classification", seed=5)).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="other weights"):
         attack(update, tiny_bert, name, **QUICK)
+
+
+def test_presets_fill_in_what_is_not_said():
+    kind = ATTACKS.get("lamp-cos")
+    fast, paper = kind.from_settings({}).options, kind.from_settings({"preset": "paper"}).options
+    assert (paper.steps, paper.init_draws, paper.init_orders, paper.discrete_every) == (2000, 500, 500, 75)
+    assert fast.steps < paper.steps / 4
+    assert kind.from_settings({"preset": "paper", "steps": "7"}).options.steps == 7
+    assert kind.from_settings({"candidates": 5}).options.candidates == 5
+    with pytest.raises(GradleakError, match="option 'preset'"):
+        kind.from_settings({"preset": "slow"})
 
 
 @pytest.mark.real

@@ -46,6 +46,7 @@ class MatchingOptions(AttackOptions):
     init_draws: int = Field(500, ge=1, description="random starts, the best is kept")
     init_orders: int = Field(500, ge=0, description="random orders of the best start, the best is kept")
     init_rescale: bool = Field(True, description="scale the start to the vocabulary's mean norm")
+    patience: int = Field(0, ge=0, description="stop an attack whose answer was the same for so many steps; 0: never")
     discrete_every: int = Field(75, ge=0, description="steps between two discrete phases; 0: none")
     discrete_after: float = Field(0.1, ge=0, le=1, description="share of the steps before the first one")
     candidates: int = Field(200, ge=1, description="orders tried for a sentence in a discrete phase")

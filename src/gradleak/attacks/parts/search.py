@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 TRACE_POINTS = 100
 GLIMPSE_SECONDS = 0.5
+SETTLE_EVERY = 10
 
 
 class MatchingSearch:
@@ -54,6 +56,9 @@ class MatchingSearch:
         self.best = self.dummies.embeds.clone()
         self.best_loss = torch.full((len(knowledge),), float("inf"), device=model.device)
         self.traces: list[list[TracePoint]] = [[] for _ in knowledge]
+        self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
+        self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
+        self.answers = torch.zeros_like(self.fixed, dtype=torch.long)
 
     def start(self, budget: Budget, progress: Progress) -> None:
         """Fill the free positions with the best of many random starts."""
@@ -77,17 +82,18 @@ class MatchingSearch:
             if budget.over:
                 return False
             self._relabel()
-            values, gradients = self.engine.values_and_gradients(self.dummies)
+            values, gradients = self._match()
             pull, pull_gradient = self._norm_pull()
             loss = values + pull
             self._remember(step, loss)
             if time.monotonic() - shown > GLIMPSE_SECONDS:
                 shown = time.monotonic()
-                progress.advance(step, loss=float(loss.mean()), text=self._glimpse(step))
-            if step < self.options.steps:  # the pass after the last step only judges it
-                self._step(optimizer, gradients + pull_gradient, step)
-                if self._discrete_is_due(step):
-                    self._discrete(budget)
+                progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._glimpse(step))
+            if step == self.options.steps or self._all_settled(step):
+                break  # the pass after the last step only judges it
+            self._step(optimizer, gradients + pull_gradient, step)
+            if self._discrete_is_due(step):
+                self._discrete(budget)
         return True
 
     def answer(self, row: int) -> Reconstruction:
@@ -117,6 +123,25 @@ class MatchingSearch:
             return torch.optim.Adam([embeds], lr=self.options.lr)
         return torch.optim.AdamW([embeds], lr=self.options.lr, eps=1e-6, weight_decay=0.01)
 
+    def _match(self) -> tuple[Tensor, Tensor]:
+        """Distances and their derivatives of the rows still searched; a settled row has neither."""
+        active = (~self.settled).nonzero()[:, 0]
+        values = torch.full_like(self.best_loss, float("inf"))
+        gradients = torch.zeros_like(self.dummies.embeds)
+        values[active], gradients[active] = self.engine.values_and_gradients(self.dummies.take(active))
+        return values, gradients
+
+    def _all_settled(self, step: int) -> bool:
+        """Settle the rows whose answer has not changed for long enough; True if none is left."""
+        if self.options.patience == 0 or step % SETTLE_EVERY:
+            return False
+        answers, _ = self.vocabulary.nearest(self.best)
+        changed = ((answers != self.answers) & ~self.fixed).any(dim=2).any(dim=1)
+        self.changed_at = torch.where(changed, step, self.changed_at)
+        self.answers = answers
+        self.settled |= step - self.changed_at >= self.options.patience
+        return bool(self.settled.all())
+
     def _remember(self, step: int, loss: Tensor) -> None:
         """Keep every row that is better than ever before, exactly as it was when it was judged."""
         better = loss < self.best_loss
@@ -124,7 +149,8 @@ class MatchingSearch:
         self.best_loss = torch.where(better, loss, self.best_loss)
         if step % max(1, self.options.steps // TRACE_POINTS) == 0 or step == self.options.steps:
             for trace, value in zip(self.traces, loss.tolist(), strict=True):
-                trace.append(TracePoint(step=step, loss=value))
+                if math.isfinite(value):
+                    trace.append(TracePoint(step=step, loss=value))
 
     def _norm_pull(self) -> tuple[Tensor, Tensor]:
         """The regulariser, (mean embedding norm − the vocabulary's)², and its derivative."""
@@ -137,7 +163,8 @@ class MatchingSearch:
 
     def _step(self, optimizer: torch.optim.Optimizer, gradient: Tensor, step: int) -> None:
         embeds = self.dummies.embeds
-        gradient = gradient.masked_fill(self.fixed[..., None], 0.0)
+        unmoved = (self.fixed | self.settled[:, None, None])[..., None]
+        gradient = gradient.masked_fill(unmoved, 0.0)
         if self.options.clip is not None:
             sizes = gradient.flatten(1).norm(dim=1).clamp_min(self.options.clip)
             gradient = gradient * (self.options.clip / sizes)[:, None, None, None]
@@ -146,7 +173,7 @@ class MatchingSearch:
         before = embeds.detach().clone()
         optimizer.step()
         with torch.no_grad():  # weight decay must not move what is fixed
-            embeds.copy_(torch.where(self.fixed[..., None], before, embeds))
+            embeds.copy_(torch.where(unmoved, before, embeds))
 
     def _relabel(self) -> None:
         """A language model's labels are its own input: let the dummy's nearest tokens be its labels."""
@@ -167,10 +194,11 @@ class MatchingSearch:
         for sentence in range(self.dummies.embeds.shape[1]):
             if budget.over:
                 return
-            proposals = [self._proposals(row, sentence) for row in range(len(self.dummies))]
+            rows = (~self.settled).nonzero()[:, 0].tolist()
+            proposals = [self._proposals(row, sentence) for row in rows]
             chosen = choose(self.engine, proposals, self.options.prior_weight)
             with torch.no_grad():
-                for row, (proposal, winner) in enumerate(zip(proposals, chosen, strict=True)):
+                for row, proposal, winner in zip(rows, proposals, chosen, strict=True):
                     self.dummies.embeds[row] = proposal.guesses.embeds[winner]
 
     def _proposals(self, row: int, sentence: int) -> Proposals:
