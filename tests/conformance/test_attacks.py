@@ -36,6 +36,13 @@ def test_runs_on_every_family(tiny, name):
     assert not special & {token for s in found.sentences for token in s.tokens}
 
 
+def test_runs_in_double_precision(name):
+    model = tiny_model("bert", "classification")
+    model.module.double()
+    (found,) = attack(Client(model).update(TEXTS[:1], [1]), model, name, **QUICK)
+    assert found.status == "completed"
+
+
 def test_same_seed_same_tokens(tiny_bert, name):
     update = Client(tiny_bert).update(TEXTS[:1], [1])
     first, again = (attack(update, tiny_bert, name, seed=7, **QUICK) for _ in range(2))

@@ -8,6 +8,7 @@ from transformers.pytorch_utils import Conv1D
 
 from gradleak.matching.activations import DERIVATIVES, smooth
 from gradleak.matching.capture import Capture
+from gradleak.matching.rules import rule_for
 from gradleak.matching.uses import Factors, Rows, inner, square
 
 ROWS, BATCH, TOKENS, WIDTH = 3, 2, 5, 6
@@ -94,6 +95,11 @@ def test_the_librarys_rms_norm():
     for row in range(ROWS):
         (expected,) = torch.autograd.grad(losses_of(module, x)[row], module.weight)
         torch.testing.assert_close(found.small["weight"][row], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"groups": 2}, {"padding": "same"}, {"padding": 1, "padding_mode": "circular"}])
+def test_convolutions_that_are_not_linear_on_patches_have_no_rule(options):
+    assert rule_for(nn.Conv2d(2, 4, 3, **options)) is None
 
 
 @pytest.mark.parametrize("kinds", [("f", "f"), ("r", "r"), ("r", "f"), ("f", "r")])

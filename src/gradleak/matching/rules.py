@@ -33,7 +33,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def rule_for(module: nn.Module) -> Rule | None:
-    """The rule for a module's class, or for a class it derives from."""
+    """The rule for a module's class, or for a class it derives from; None where no rule holds."""
+    if isinstance(module, nn.Conv2d) and not _is_plain(module):
+        return None
     return next((_RULES[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _RULES), None)
 
 
@@ -76,9 +78,13 @@ def convolution(module: nn.Conv2d, patches: Tensor, signal: Tensor) -> Shares:
 
 def unfold(module: nn.Conv2d, images: Tensor) -> Tensor:
     """The patches a convolution sees, (images, places, inputs · kernel)."""
-    if isinstance(module.padding, str) or module.groups != 1:
-        raise NotImplementedError("grouped convolutions and named paddings have no rule")
+    assert not isinstance(module.padding, str)
     columns = F.unfold(
         images, module.kernel_size, dilation=module.dilation, padding=module.padding, stride=module.stride
     )
     return columns.transpose(1, 2)
+
+
+def _is_plain(module: nn.Conv2d) -> bool:
+    """Whether a convolution is a linear layer on patches: not grouped, padded with zeros by a number."""
+    return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)

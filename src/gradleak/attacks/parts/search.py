@@ -54,7 +54,7 @@ class MatchingSearch:
         self.vocabulary = Vocabulary.of(model)
         self.dummies, self.fixed = empty_dummies(model, knowledge)
         self.best = self.dummies.embeds.clone()
-        self.best_loss = torch.full((len(knowledge),), float("inf"), device=model.device)
+        self.best_loss = self.dummies.embeds.new_full((len(knowledge),), float("inf"))
         self.traces: list[list[TracePoint]] = [[] for _ in knowledge]
         self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
         self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
