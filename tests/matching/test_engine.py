@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tiny import CASES, TEXTS, tiny_model
 
@@ -74,7 +74,13 @@ def assert_agree(oracle, engine, dummies, tolerance):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
 @pytest.mark.parametrize(("family", "task"), CASES)
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 @given(data=st.data())
 def test_agrees_with_the_oracle(family, task, dtype, data):
     model = model_of(family, task, dtype)
@@ -91,9 +97,13 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     if only is not None and not only - keys - {words}:
         only = None
     weights = data.draw(st.one_of(st.none(), st.just({names[0]: 0.5, names[-1]: 3.0, names[5]: 2.0})))
-    oracle = NaiveEngine(model, targets, distance, only=only, weights=weights)
+    masks = None
+    if data.draw(st.booleans(), label="masked"):
+        generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+        masks = [{n: (torch.rand(t.shape, generator=generator) < 0.6) for n, t in u.items()} for u in targets]
+    oracle = NaiveEngine(model, targets, distance, only=only, weights=weights, masks=masks)
     tokens = int(dummies.mask.sum(dim=(1, 2)).max())
-    engine = FactorEngine(model, targets, distance, tokens=tokens, only=only, weights=weights)
+    engine = FactorEngine(model, targets, distance, tokens=tokens, only=only, weights=weights, masks=masks)
     assert sorted(engine.names + engine.plain_names) == sorted(oracle.names)
     assert_agree(oracle, engine, dummies, TOLERANCE[dtype])
 
@@ -166,6 +176,18 @@ def test_layers_without_a_rule_fall_back_and_say_so():
     with pytest.warns(UserWarning, match="1 parameters of .* have no fast rule"):
         engine = FactorEngine(model, updates_of(model, [TEXTS]), Distance("cosine"), tokens=64)
     assert engine.plain_names == ["mpnet.encoder.relative_attention_bias.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:.*have no fast rule")
+@pytest.mark.parametrize(
+    "only", [["mpnet.encoder.relative_attention_bias.weight"], ["mpnet.embeddings.LayerNorm.bias"]], ids=str
+)
+def test_a_single_parameter_of_any_kind(only):
+    model = model_of("mpnet", "classification", torch.float64)
+    targets = updates_of(model, [TEXTS])
+    oracle = NaiveEngine(model, targets, Distance("l2"), only=only)
+    engine = FactorEngine(model, targets, Distance("l2"), tokens=64, only=only)
+    assert_agree(oracle, engine, random_dummies(model, [TEXTS], 0, 2), 1e-10)
 
 
 def test_weights_stay_as_they_were():

@@ -1,12 +1,12 @@
-"""Distances that look at single coordinates, formed one layer and one group of rows at a time.
+"""Distances that look at single coordinates, formed one layer and a few rows at a time.
 
-The dense gradient of a layer exists only while its own term is computed: the forward pass keeps the factors, the
-backward pass forms the gradient anew.
+Absolute differences and masks need the dense gradient. It exists only while its own term is computed: the forward
+pass keeps the factors, the backward pass forms the gradient anew, piece by piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,56 +18,56 @@ from gradleak.matching.targets import Group
 # Coordinates of one dense piece: 16 M floats are 64 MB.
 PIECE = 16 << 20
 
-
-class CoordinateTerm(torch.autograd.Function):
-    """Σ (D² + w |D|) with D = leftᵀ right − target, for every row, and its first derivative."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, left: Tensor, right: Tensor, targets: Sequence[Tensor], groups: Sequence[Group], l1_weight: float
-    ) -> Tensor:
-        ctx.save_for_backward(left, right)
-        ctx.rest = (targets, groups, l1_weight)
-        terms = []
-        for rows, target in _pieces(left, right, targets, groups):
-            apart = _apart(left[rows], right[rows], target)
-            # Norms read the large difference once each and write nothing.
-            squared = torch.linalg.vector_norm(apart, dim=(1, 2)).square()
-            terms.append(squared + l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=(1, 2)))
-        return torch.cat(terms)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        left, right = ctx.saved_tensors
-        targets, groups, l1_weight = ctx.rest
-        to_left, to_right = torch.empty_like(left), torch.empty_like(right)
-        for rows, target in _pieces(left, right, targets, groups):
-            apart = _apart(left[rows], right[rows], target)
-            slope = apart.sign().mul_(l1_weight).add_(apart, alpha=2)
-            scale = grads[0][rows, None, None]
-            to_left[rows] = (right[rows] @ slope.transpose(1, 2)).mul_(scale)
-            to_right[rows] = (left[rows] @ slope).mul_(scale)
-        return to_left, to_right, None, None, None
+# The terms of some rows, from their factors and the number of the update they are compared with.
+PieceTerm = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def coordinate_term(
-    left: Tensor, right: Tensor, targets: Sequence[Tensor], groups: Sequence[Group], distance: Distance
+    left: Tensor,
+    right: Tensor,
+    targets: Sequence[Tensor],
+    masks: Sequence[Tensor] | None,
+    groups: Sequence[Group],
+    distance: Distance,
 ) -> Tensor:
-    """The term of a matrix with one use under a distance that needs coordinates."""
-    return CoordinateTerm.apply(left, right, targets, groups, distance.l1_weight)
+    """The term of a matrix with one use, (R,); only coordinates under the mask count."""
+
+    def term(left: Tensor, right: Tensor, target: int) -> Tensor:
+        dense = left.transpose(1, 2) @ right
+        wanted = targets[target]
+        if masks is not None:
+            dense, wanted = dense * masks[target], wanted * masks[target]
+        return distance.from_dense(dense.flatten(1), wanted.flatten()[None])
+
+    return _Recomputed.apply(left, right, term, groups)
 
 
-def _apart(left: Tensor, right: Tensor, target: Tensor) -> Tensor:
-    return torch.baddbmm(target.expand(len(left), -1, -1), left.transpose(1, 2), right, beta=-1)
+class _Recomputed(torch.autograd.Function):
+    """A function of the factors that is computed in pieces, twice, so that only one piece is ever alive."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, term: PieceTerm, groups: Sequence[Group]) -> Tensor:
+        ctx.save_for_backward(left, right)
+        ctx.rest = (term, groups)
+        return torch.cat([term(left[rows], right[rows], target) for rows, target in _pieces(left, right, groups)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        left, right = ctx.saved_tensors
+        term, groups = ctx.rest
+        to_left, to_right = torch.empty_like(left), torch.empty_like(right)
+        for rows, target in _pieces(left, right, groups):
+            with torch.enable_grad():
+                leaves = [side[rows].detach().requires_grad_() for side in (left, right)]
+                value = term(*leaves, target)
+                to_left[rows], to_right[rows] = torch.autograd.grad(value, leaves, grads[0][rows])
+        return to_left, to_right, None, None
 
 
-def _pieces(
-    left: Tensor, right: Tensor, targets: Sequence[Tensor], groups: Sequence[Group]
-) -> list[tuple[slice, Tensor]]:
+def _pieces(left: Tensor, right: Tensor, groups: Sequence[Group]) -> Iterator[tuple[slice, int]]:
     """Slices of rows that share a target and whose dense gradients fit into one piece."""
     most = max(1, PIECE // (left.shape[2] * right.shape[2]))
-    return [
-        (slice(first, min(first + most, group.first + group.count)), targets[group.target])
-        for group in groups
-        for first in range(group.first, group.first + group.count, most)
-    ]
+    for group in groups:
+        end = group.first + group.count
+        for first in range(group.first, end, most):
+            yield slice(first, min(first + most, end)), group.target

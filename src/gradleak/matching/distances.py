@@ -40,8 +40,11 @@ class Distance:
                 (dummy * target).sum(dim=1), dummy.square().sum(dim=1), target.square().sum(dim=1)
             )
         apart = dummy - target
-        term = apart.square().sum(dim=1)
-        return term + self.l1_weight * apart.abs().sum(dim=1) if self.name == "l2+l1" else term
+        # Norms read the difference once each and write nothing, which counts where it is a whole gradient.
+        term = torch.linalg.vector_norm(apart, dim=1).square()
+        if self.name == "l2":
+            return term
+        return term + self.l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=1)
 
     def from_products(self, inner: Tensor, dummy_square: Tensor, target_square: Tensor) -> Tensor:
         """One parameter's term from ⟨dummy, target⟩, ‖dummy‖² and ‖target‖², each (rows,)."""

@@ -76,10 +76,11 @@ def buckets(widths: Sequence[int], batch: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Small parameters of one size: their targets (parameters, updates, size) and weights."""
+    """Small parameters of one size: their targets and masks (parameters, updates, size), and weights."""
 
     names: list[str]
     targets: Tensor
+    masks: Tensor | None
     weights: Tensor
 
 
@@ -95,14 +96,16 @@ class FactorEngine:
         tokens: int,
         only: Collection[str] | None = None,
         weights: Mapping[str, float] | None = None,
+        masks: Sequence[Mapping[str, Tensor]] | None = None,
         words: bool = False,
         memory: int | None = None,
     ) -> None:
         """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
 
-        `only` restricts the match to some parameters, `weights` says how much each counts. With `words` the
-        word table is matched too; dummies must then come with their tokens, and only `values` is defined.
-        `memory` is how many bytes a pass may take.
+        `only` restricts the match to some parameters, `weights` says how much each counts. `masks` has for every
+        update and parameter the coordinates that count, as zeros and ones. With `words` the word table is matched
+        too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many bytes a
+        pass may take.
         """
         self.model = model
         self.distance = distance
@@ -114,10 +117,12 @@ class FactorEngine:
         self.plain_names = [name for name in names if name not in captured]
         self.weights = weights_of(self.names, weights)
         self._total_weight = sum(weights_of(names, weights))
-        self._sort_parameters(targets, tokens)
+        self._sort_parameters(targets, masks, tokens)
         self._plain = None
         if self.plain_names:
-            self._plain = NaiveEngine(model, targets, distance, only=self.plain_names, weights=weights, words=words)
+            self._plain = NaiveEngine(
+                model, targets, distance, only=self.plain_names, weights=weights, masks=masks, words=words
+            )
             self._plain_share = sum(self._plain.weights)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
             warnings.warn(
@@ -126,21 +131,32 @@ class FactorEngine:
                 stacklevel=2,
             )
 
-    def _sort_parameters(self, targets: Sequence[Mapping[str, Tensor]], tokens: int) -> None:
+    def _sort_parameters(
+        self,
+        targets: Sequence[Mapping[str, Tensor]],
+        masks: Sequence[Mapping[str, Tensor]] | None,
+        tokens: int,
+    ) -> None:
         """Matrices keep their targets in thin form; vectors of one size are stacked and handled together."""
         like = self.model.word_table
         parameters, weight = self.model.parameters(), dict(zip(self.names, self.weights, strict=True))
         self._matrices = [name for name in self.names if parameters[name].dim() > 1]
         self._matrix_weights = torch.tensor([weight[name] for name in self._matrices]).to(like)
         self._targets = {n: Target([t[n].to(like).flatten(1) for t in targets], tokens) for n in self._matrices}
+        self._masks = masks and {n: [m[n].to(like).flatten(1) for m in masks] for n in self._matrices}
         sizes: dict[int, list[str]] = {}
         for name in self.names:
             if parameters[name].dim() == 1:
                 sizes.setdefault(parameters[name].numel(), []).append(name)
+
+        def stacked(tensors: Sequence[Mapping[str, Tensor]], names: list[str]) -> Tensor:
+            return torch.stack([torch.stack([t[name].to(like) for t in tensors]) for name in names])
+
         self._vectors = [
             _Vectors(
                 names,
-                torch.stack([torch.stack([t[name].to(like) for t in targets]) for name in names]),
+                stacked(targets, names),
+                None if masks is None else stacked(masks, names),
                 torch.tensor([weight[name] for name in names]).to(like),
             )
             for names in sizes.values()
@@ -148,7 +164,7 @@ class FactorEngine:
 
     def values(self, dummies: Dummies) -> Tensor:
         """The distance of every row, (R,)."""
-        values = torch.empty(len(dummies), dtype=dummies.embeds.dtype, device=dummies.embeds.device)
+        values = dummies.embeds.new_zeros(len(dummies))
         for rows, part in self._parts(dummies, COPIES_VALUES):
             values[rows] = self._distances(part, differentiable=False).detach()
         if self._plain is not None:
@@ -157,7 +173,7 @@ class FactorEngine:
 
     def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]:
         """The distance of every row, (R,), and its derivative by the row's embeddings, (R, B, n, d)."""
-        values = torch.empty(len(dummies), dtype=dummies.embeds.dtype, device=dummies.embeds.device)
+        values = dummies.embeds.new_zeros(len(dummies))
         gradients = torch.zeros_like(dummies.embeds)
         for rows, part in self._parts(dummies, COPIES_GRADIENTS):
             found = self._distances(part, differentiable=True)
@@ -183,7 +199,8 @@ class FactorEngine:
         groups = groups_of(dummies.target)
         with torch.set_grad_enabled(differentiable):
             blocks = [self._vector_terms(bundle, found, dummies.target) for bundle in self._vectors]
-            blocks.append(self._matrix_terms(found, groups))
+            if self._matrices:
+                blocks.append(self._matrix_terms(found, groups))
             summed = torch.cat(blocks).sum(dim=0)
         return summed / self._total_weight if self.distance.name == "cosine" else summed
 
@@ -191,17 +208,17 @@ class FactorEngine:
         """Weighted terms of all small parameters of one size together, (parameters, rows)."""
         dummy = torch.stack([found.small[name] for name in bundle.names])
         wanted = bundle.targets[:, target]
+        if bundle.masks is not None:
+            dummy, wanted = dummy * bundle.masks[:, target], wanted * bundle.masks[:, target]
         terms = self.distance.from_dense(dummy.flatten(0, 1), wanted.flatten(0, 1))
         return terms.view(dummy.shape[:2]) * bundle.weights[:, None]
 
     def _matrix_terms(self, found: Gradients, groups: Sequence[Group]) -> Tensor:
         """Weighted terms of all matrices, (matrices, rows)."""
+        if self.distance.needs_coordinates or self._masks:
+            terms = [self._coordinates(name, found.uses[name], groups) for name in self._matrices]
+            return torch.stack(terms) * self._matrix_weights[:, None]
         targets = [self._targets[name] for name in self._matrices]
-        if self.distance.needs_coordinates:
-            dense = [
-                self._coordinates(t, found.uses[n], groups) for n, t in zip(self._matrices, targets, strict=True)
-            ]
-            return torch.stack(dense) * self._matrix_weights[:, None]
         grams: Grams = {}
         inners, squares = [], []
         for name, target in zip(self._matrices, targets, strict=True):
@@ -214,11 +231,15 @@ class FactorEngine:
             * (self._matrix_weights[:, None])
         )
 
-    def _coordinates(self, target: Target, uses: list[Use], groups: Sequence[Group]) -> Tensor:
+    def _coordinates(self, name: str, uses: list[Use], groups: Sequence[Group]) -> Tensor:
+        targets = self._targets[name].tensors
+        masks = self._masks[name] if self._masks else None
         if len(uses) == 1 and isinstance(uses[0], Factors):
-            return coordinate_term(uses[0].left, uses[0].right, target.tensors, groups, self.distance)
-        wanted = torch.stack(target.tensors)[row_targets(groups, target.squares.device)]
-        dense = torch.stack([use.dense() for use in uses]).sum(dim=0)
+            return coordinate_term(uses[0].left, uses[0].right, targets, masks, groups, self.distance)
+        rows = row_targets(groups, targets[0].device)
+        dense, wanted = torch.stack([use.dense() for use in uses]).sum(dim=0), torch.stack(targets)[rows]
+        if masks is not None:
+            dense, wanted = dense * torch.stack(masks)[rows], wanted * torch.stack(masks)[rows]
         return self.distance.from_dense(dense.flatten(1), wanted.flatten(1))
 
     def _losses(self, dummies: Dummies) -> Tensor:
@@ -241,7 +262,9 @@ class FactorEngine:
     def _parts(self, dummies: Dummies, copies: float) -> list[tuple[Tensor, Dummies]]:
         """The rows in passes: of similar width, in the order of their targets, within the memory allowed."""
         batch = dummies.embeds.shape[1]
-        parts = []
+        parts: list[tuple[Tensor, Dummies]] = []
+        if not self.names:  # everything is left to the plain engine
+            return parts
         for rows in buckets(dummies.widths.tolist(), batch):
             width = int(dummies.widths[rows].max())
             most = self._rows_that_fit(width, batch, copies)

@@ -27,11 +27,13 @@ class NaiveEngine:
         *,
         only: Collection[str] | None = None,
         weights: Mapping[str, float] | None = None,
+        masks: Sequence[Mapping[str, Tensor]] | None = None,
         words: bool = False,
     ) -> None:
         """`only` restricts the match to some parameters, `weights` says how much each counts.
 
-        With `words` the word table is matched too; dummies must then come with their tokens.
+        `masks` has for every update and parameter the coordinates that count, as zeros and ones. With `words`
+        the word table is matched too; dummies must then come with their tokens.
         """
         self.model = model
         self.distance = distance
@@ -39,6 +41,9 @@ class NaiveEngine:
         self.weights = weights_of(self.names, weights)
         dtype = model.word_table.dtype
         self.targets = [[t[name].to(model.device, dtype) for name in self.names] for t in targets]
+        self.masks: list[list[Tensor]] | None = None
+        if masks is not None:
+            self.masks = [[m[name].to(model.device, dtype) for name in self.names] for m in masks]
 
     def values(self, dummies: Dummies) -> Tensor:
         """The distance of every row, (R,)."""
@@ -67,8 +72,12 @@ class NaiveEngine:
             loss = self.model.loss(here.labels[0], embeds=inputs[0], mask=here.mask[0])
         parameters = dict(self.model.module.named_parameters())
         wanted = [parameters[name] for name in self.names]
-        gradients = torch.autograd.grad(loss, wanted, create_graph=differentiable)
+        gradients: Sequence[Tensor] = torch.autograd.grad(loss, wanted, create_graph=differentiable)
         targets = self.targets[int(here.target)]
+        if self.masks is not None:
+            masks = self.masks[int(here.target)]
+            gradients = [g * m for g, m in zip(gradients, masks, strict=True)]
+            targets = [t * m for t, m in zip(targets, masks, strict=True)]
         return [
             self.distance.from_dense(g.reshape(1, -1), t.reshape(1, -1))
             for g, t in zip(gradients, targets, strict=True)
