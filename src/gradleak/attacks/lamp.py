@@ -12,11 +12,10 @@ from gradleak.attacks.matching import MatchingAttack, MatchingOptions
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "fast": {
-        "steps": 350,
+        "steps": 450,
         "init_draws": 20,
         "init_orders": 0,
         "discrete_every": 25,
-        "candidates": 100,
     },
 }
 
