@@ -78,8 +78,8 @@ def test_budget_exhausted_is_said(tiny_bert, name):
     assert found.status == "budget-exhausted"
 
 
-def test_reads_only_the_update(tiny_bert, name):
-    """With the tensors of one text and the grants of another, the answer follows the tensors' own grants only."""
+def test_leaves_the_model_as_it_was(tiny_bert, name):
+    """No weight changes and no gradient stays behind."""
     update = Client(tiny_bert).update(TEXTS[:1], [1])
     tiny_bert.module.zero_grad(set_to_none=True)
     before = {n: p.detach().clone() for n, p in tiny_bert.parameters().items()}

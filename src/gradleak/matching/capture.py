@@ -7,7 +7,7 @@ weights are frozen meanwhile: no weight gradient is ever computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +127,5 @@ def frozen(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(RuntimeError):
-            for parameter in asked:
-                parameter.requires_grad_(True)
+        for parameter in asked:
+            parameter.requires_grad_(True)

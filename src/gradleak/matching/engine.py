@@ -29,7 +29,7 @@ from gradleak.models.target import TargetModel
 TOKENS_AT_ONCE = 1024
 # What starting a pass costs, in tokens of work.
 PASS_OVERHEAD = 48
-# Copies of every captured activation that are alive at the peak: measured, see docs/engine.md.
+# Copies of every captured activation taken to be alive at the peak: an estimate, not yet calibrated by measurement.
 COPIES_VALUES, COPIES_GRADIENTS = 4.0, 10.0
 
 
@@ -226,10 +226,8 @@ class FactorEngine:
             inners.append(torch.stack([target.inner(use, groups) for use in uses]).sum(dim=0))
             squares.append(square(uses, grams))
         wanted = torch.stack([target.square(groups) for target in targets])
-        return (
-            self.distance.from_products(torch.stack(inners), torch.stack(squares), wanted)
-            * (self._matrix_weights[:, None])
-        )
+        products = self.distance.from_products(torch.stack(inners), torch.stack(squares), wanted)
+        return products * self._matrix_weights[:, None]
 
     def _coordinates(self, name: str, uses: list[Use], groups: Sequence[Group]) -> Tensor:
         targets = self._targets[name].tensors
