@@ -1,13 +1,17 @@
 """One harness for every layer rule and activation: the gradient it reads off a pass is autograd's, row by row."""
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
 from gradleak.matching.activations import DERIVATIVES, smooth
 from gradleak.matching.capture import Capture
+from gradleak.matching.distances import Distance
+from gradleak.matching.norms import normalise
 from gradleak.matching.rules import rule_for
 from gradleak.matching.uses import Factors, Rows, inner, square
 
@@ -136,3 +140,26 @@ def test_activation_derivatives(name):
         else:
             for got, wanted in zip((first, *second), expected, strict=True):
                 torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-10)
+
+
+def test_layer_norm_has_both_derivatives():
+    x = vectors(TOKENS, WIDTH).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: normalise(x, 1e-5), x)
+    assert torch.autograd.gradgradcheck(lambda x: normalise(x, 1e-5), x)
+
+
+@given(
+    st.sampled_from(["cosine", "l2", "l2+l1"]),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(0, 1000),
+)
+def test_slope_of_a_distance_is_its_derivative(name, rows, size, seed):
+    dummy, target = torch.randn(2, rows, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    distance = Distance(name)
+    leaf = dummy.clone().requires_grad_()
+    expected = distance.from_dense(leaf, target)
+    (slope,) = torch.autograd.grad(expected.sum(), leaf)
+    value, found = distance.with_slope(dummy, target)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(found, slope)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.matching.activations import DERIVATIVES, smooth
+from gradleak.matching.norms import is_smooth, normalise, rescale
 from gradleak.matching.rules import rule_for, unfold
 from gradleak.matching.uses import Use
 
@@ -47,6 +48,7 @@ class Capture:
             held = {k: by_id[id(p)] for k, p in owner.named_parameters(recurse=False) if id(p) in by_id}
             if held and rule_for(owner) is not None:
                 self.owners[owner] = held
+        self.norms = [m for m in module.modules() if is_smooth(m) and m not in self.owners]
 
     def gradients(
         self, losses: Callable[[], Tensor], rows: int, batch: int, *, differentiable: bool
@@ -56,12 +58,12 @@ class Capture:
 
         def watch(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
             seen, output, changed = _fit(module, args, output, rows * batch)
-            if seen is not None:
+            if seen is not None and module in self.owners:
                 calls.append((module, seen, output))
             return output if changed else None
 
         with frozen(self.module), torch.enable_grad():
-            hooks = [owner.register_forward_hook(watch) for owner in self.owners]
+            hooks = [module.register_forward_hook(watch) for module in (*self.owners, *self.norms)]
             hooks += [activation.register_forward_hook(smooth) for activation in self.activations]
             try:
                 per_row = losses()
@@ -103,7 +105,10 @@ class Capture:
 
 
 def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) -> tuple[Tensor | None, Any, bool]:
-    """The module's input and output if both run over all sequences; tables read once for all are spread out."""
+    """The module's input and output if both run over all sequences.
+
+    Tables read once for all are spread out; a normalisation gets cheap derivatives and shows its normalised input.
+    """
     seen = args[0] if args else None
     if not isinstance(seen, Tensor) or not isinstance(output, Tensor):
         return None, output, False
@@ -115,6 +120,9 @@ def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) 
         return seen.expand(sequences, *seen.shape[1:]), spread, True
     if output.shape[0] != sequences or not output.requires_grad:
         return None, output, False
+    if isinstance(module, nn.LayerNorm) and is_smooth(module):
+        normal = normalise(seen, module.eps)
+        return normal, rescale(module, normal), True
     return seen, output, False
 
 

@@ -1,12 +1,12 @@
 """Distances that look at single coordinates, formed one layer and a few rows at a time.
 
-Absolute differences and masks need the dense gradient. It exists only while its own term is computed: the forward
-pass keeps the factors, the backward pass forms the gradient anew, piece by piece.
+Absolute differences and masks need the dense gradient. It exists only while its own term and the term's derivative
+by the factors are computed, in pieces that stay in the processor's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +15,8 @@ from torch import Tensor
 from gradleak.matching.distances import Distance
 from gradleak.matching.targets import Group
 
-# Coordinates of one dense piece: 16 M floats are 64 MB.
-PIECE = 16 << 20
-
-# The terms of some rows, from their factors and the number of the update they are compared with.
-PieceTerm = Callable[[Tensor, Tensor, int], Tensor]
+# Coordinates of one dense piece, if a single row is not more: 2 MB of floats.
+PIECE = 1 << 19
 
 
 def coordinate_term(
@@ -31,37 +28,43 @@ def coordinate_term(
     distance: Distance,
 ) -> Tensor:
     """The term of a matrix with one use, (R,); only coordinates under the mask count."""
-
-    def term(left: Tensor, right: Tensor, target: int) -> Tensor:
-        dense = left.transpose(1, 2) @ right
-        wanted = targets[target]
-        if masks is not None:
-            dense, wanted = dense * masks[target], wanted * masks[target]
-        return distance.from_dense(dense.flatten(1), wanted.flatten()[None])
-
-    return _Recomputed.apply(left, right, term, groups)
+    return _Pieced.apply(left, right, targets, masks, groups, distance)
 
 
-class _Recomputed(torch.autograd.Function):
-    """A function of the factors that is computed in pieces, twice, so that only one piece is ever alive."""
+class _Pieced(torch.autograd.Function):
+    """A row's derivative needs nothing but the row, so it is taken while the piece is there, and scaled later."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, term: PieceTerm, groups: Sequence[Group]) -> Tensor:
-        ctx.save_for_backward(left, right)
-        ctx.rest = (term, groups)
-        return torch.cat([term(left[rows], right[rows], target) for rows, target in _pieces(left, right, groups)])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        left, right = ctx.saved_tensors
-        term, groups = ctx.rest
-        to_left, to_right = torch.empty_like(left), torch.empty_like(right)
+    def forward(
+        ctx: Any,
+        left: Tensor,
+        right: Tensor,
+        targets: Sequence[Tensor],
+        masks: Sequence[Tensor] | None,
+        groups: Sequence[Group],
+        distance: Distance,
+    ) -> Tensor:
+        values = left.new_empty(len(left))
+        slopes = [torch.empty_like(left), torch.empty_like(right)] if any(ctx.needs_input_grad) else []
         for rows, target in _pieces(left, right, groups):
-            with torch.enable_grad():
-                leaves = [side[rows].detach().requires_grad_() for side in (left, right)]
-                value = term(*leaves, target)
-                to_left[rows], to_right[rows] = torch.autograd.grad(value, leaves, grads[0][rows])
-        return to_left, to_right, None, None
+            dense, wanted = left[rows].transpose(1, 2) @ right[rows], targets[target]
+            if masks is not None:
+                dense, wanted = dense.mul_(masks[target]), wanted * masks[target]
+            flat, wanted = dense.flatten(1), wanted.flatten()[None]
+            if not slopes:
+                values[rows] = distance.from_dense(flat, wanted)
+                continue
+            values[rows], slope = distance.with_slope(flat, wanted)
+            slope = slope.view_as(dense) if masks is None else slope.view_as(dense).mul_(masks[target])
+            torch.bmm(right[rows], slope.transpose(1, 2), out=slopes[0][rows])
+            torch.bmm(left[rows], slope, out=slopes[1][rows])
+        ctx.save_for_backward(*slopes)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        to_left, to_right = (slope * grads[0][:, None, None] for slope in ctx.saved_tensors)
+        return to_left, to_right, None, None, None, None
 
 
 def _pieces(left: Tensor, right: Tensor, groups: Sequence[Group]) -> Iterator[tuple[slice, int]]:

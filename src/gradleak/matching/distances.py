@@ -46,6 +46,21 @@ class Distance:
             return term
         return term + self.l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=1)
 
+    def with_slope(self, dummy: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """`from_dense` and its derivative by the dummy's gradient, which may be overwritten."""
+        if self.name == "cosine":
+            inner, own, wanted = (dummy * target).sum(dim=1), dummy.square().sum(dim=1), target.square().sum(dim=1)
+            own = own.clamp_min(torch.finfo(dummy.dtype).tiny)
+            sizes = own.sqrt() * wanted.sqrt()
+            slope = dummy * (inner / (own * sizes))[:, None] - target / sizes[:, None]
+            return 1 - inner / sizes, slope
+        apart = dummy.sub_(target)
+        term = torch.linalg.vector_norm(apart, dim=1).square()
+        if self.name == "l2":
+            return term, apart.mul_(2)
+        term = term + self.l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=1)
+        return term, torch.sgn(apart).mul_(self.l1_weight).add_(apart, alpha=2)
+
     def from_products(self, inner: Tensor, dummy_square: Tensor, target_square: Tensor) -> Tensor:
         """One parameter's term from ⟨dummy, target⟩, ‖dummy‖² and ‖target‖², each (rows,)."""
         if self.name == "cosine":

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +19,13 @@ from gradleak.matching.capture import Capture, Gradients
 from gradleak.matching.coordinates import coordinate_term
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
+from gradleak.matching.kernels import fastest_products
 from gradleak.matching.memory import SHARE, free_memory
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import matched_parameters, weights_of
+from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
-from gradleak.matching.uses import Factors, Grams, Use, square
+from gradleak.matching.uses import Factors, Use, square
 from gradleak.models.target import TargetModel
 
 # Tokens of one pass: beyond this the matrix units are full and only memory grows.
@@ -165,8 +168,9 @@ class FactorEngine:
     def values(self, dummies: Dummies) -> Tensor:
         """The distance of every row, (R,)."""
         values = dummies.embeds.new_zeros(len(dummies))
-        for rows, part in self._parts(dummies, COPIES_VALUES):
-            values[rows] = self._distances(part, differentiable=False).detach()
+        with self._kernels():
+            for rows, part in self._parts(dummies, COPIES_VALUES):
+                values[rows] = self._distances(part, differentiable=False).detach()
         if self._plain is not None:
             values += self._plain.values(dummies) * self._plain_factor
         return values
@@ -175,11 +179,12 @@ class FactorEngine:
         """The distance of every row, (R,), and its derivative by the row's embeddings, (R, B, n, d)."""
         values = dummies.embeds.new_zeros(len(dummies))
         gradients = torch.zeros_like(dummies.embeds)
-        for rows, part in self._parts(dummies, COPIES_GRADIENTS):
-            found = self._distances(part, differentiable=True)
-            (gradient,) = torch.autograd.grad(found.sum(), part.embeds)
-            values[rows] = found.detach()
-            gradients[rows, :, : gradient.shape[2]] = gradient
+        with self._kernels():
+            for rows, part in self._parts(dummies, COPIES_GRADIENTS):
+                found = self._distances(part, differentiable=True)
+                (gradient,) = torch.autograd.grad(found.sum(), part.embeds)
+                values[rows] = found.detach()
+                gradients[rows, :, : gradient.shape[2]] = gradient
         if self._plain is not None:
             plain_values, plain_gradients = self._plain.values_and_gradients(dummies)
             values += plain_values * self._plain_factor
@@ -190,6 +195,11 @@ class FactorEngine:
     def _plain_factor(self) -> float:
         """What the plain engine's number counts in ours: its mean over its own parameters becomes a share."""
         return self._plain_share / self._total_weight if self.distance.name == "cosine" else 1.0
+
+    def _kernels(self) -> AbstractContextManager[None]:
+        """The second library is slow at the small transposed products that single coordinates need."""
+        by_coordinates = self.distance.needs_coordinates or self._masks
+        return nullcontext() if by_coordinates else fastest_products(self.model.device)
 
     # --- one pass ---------------------------------------------------------------------------------
 
@@ -218,16 +228,31 @@ class FactorEngine:
         if self.distance.needs_coordinates or self._masks:
             terms = [self._coordinates(name, found.uses[name], groups) for name in self._matrices]
             return torch.stack(terms) * self._matrix_weights[:, None]
-        targets = [self._targets[name] for name in self._matrices]
-        grams: Grams = {}
-        inners, squares = [], []
-        for name, target in zip(self._matrices, targets, strict=True):
+        inners: dict[str, Tensor] = {}
+        squares: dict[str, Tensor] = {}
+        for names in self._together(found):
+            targets = [self._targets[name] for name in names]
+            uses = [use for name in names for use in found.uses[name]]
+            if len(uses) == len(names) and all(isinstance(use, Factors) for use in uses):
+                inner, own = products(cast(list[Factors], uses), targets, groups)
+                inners.update(zip(names, inner, strict=True))
+                squares.update(zip(names, own, strict=True))
+            else:  # one matrix, used several times or as a table
+                inners[names[0]] = torch.stack([targets[0].inner(use, groups) for use in uses]).sum(dim=0)
+                squares[names[0]] = square(uses)
+        wanted = torch.stack([self._targets[name].square(groups) for name in self._matrices])
+        inner, own = (torch.stack([each[name] for name in self._matrices]) for each in (inners, squares))
+        return self.distance.from_products(inner, own, wanted) * self._matrix_weights[:, None]
+
+    def _together(self, found: Gradients) -> list[list[str]]:
+        """Matrices that are used once and share an input and a form of target, in lists; all others alone."""
+        lists: dict[object, list[str]] = {}
+        for name in self._matrices:
             uses = found.uses[name]
-            inners.append(torch.stack([target.inner(use, groups) for use in uses]).sum(dim=0))
-            squares.append(square(uses, grams))
-        wanted = torch.stack([target.square(groups) for target in targets])
-        products = self.distance.from_products(torch.stack(inners), torch.stack(squares), wanted)
-        return products * self._matrix_weights[:, None]
+            only = uses[0] if len(uses) == 1 else None
+            key = (id(only.right), self._targets[name].thin is None) if isinstance(only, Factors) else name
+            lists.setdefault(key, []).append(name)
+        return list(lists.values())
 
     def _coordinates(self, name: str, uses: list[Use], groups: Sequence[Group]) -> Tensor:
         targets = self._targets[name].tensors

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradleak.matching.norms import is_smooth
 from gradleak.matching.uses import Factors, Rows, Use
 
 Shares = dict[str, Use | Tensor]
@@ -36,6 +37,8 @@ def rule_for(module: nn.Module) -> Rule | None:
     """The rule for a module's class, or for a class it derives from; None where no rule holds."""
     if isinstance(module, nn.Conv2d) and not _is_plain(module):
         return None
+    if isinstance(module, nn.LayerNorm) and not is_smooth(module):
+        return None
     return next((_RULES[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _RULES), None)
 
 
@@ -51,8 +54,8 @@ def transposed_linear(module: nn.Module, x: Tensor, signal: Tensor) -> Shares:
 
 
 @rule("LayerNorm")
-def layer_norm(module: nn.LayerNorm, x: Tensor, signal: Tensor) -> Shares:
-    normal = F.layer_norm(x, module.normalized_shape, eps=module.eps)
+def layer_norm(module: nn.LayerNorm, normal: Tensor, signal: Tensor) -> Shares:
+    """Sees its normalised input: `norms.normalise` has made it."""
     return {"weight": (signal * normal).sum(dim=1), "bias": signal.sum(dim=1)}
 
 

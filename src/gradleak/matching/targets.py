@@ -51,10 +51,10 @@ class Target:
             read = [t[use.index[g.first : g.first + g.count]] for t, g in zip(rows, groups, strict=True)]
             return (values * torch.cat(read)).sum(dim=(1, 2))
         if self.thin is None:
-            pulled = _multiply(use.left, self.tensors, groups)
+            pulled = multiply(use.left, self.tensors, groups)
             return (pulled * use.right).sum(dim=(1, 2))
         left, right = self.thin
-        return (_multiply(use.left, left, groups) * _multiply(use.right, right, groups)).sum(dim=(1, 2))
+        return (multiply(use.left, left, groups) * multiply(use.right, right, groups)).sum(dim=(1, 2))
 
     def square(self, groups: Sequence[Group]) -> Tensor:
         """‖target‖² for every row, (R,)."""
@@ -67,7 +67,7 @@ def row_targets(groups: Sequence[Group], device: torch.device) -> Tensor:
     return torch.tensor(numbers, device=device)
 
 
-def _multiply(x: Tensor, matrices: Sequence[Tensor] | Tensor, groups: Sequence[Group]) -> Tensor:
+def multiply(x: Tensor, matrices: Sequence[Tensor] | Tensor, groups: Sequence[Group]) -> Tensor:
     """Every row's (T, a) times its own target's (a, b)."""
     if len(groups) == 1:
         return x @ matrices[groups[0].target]

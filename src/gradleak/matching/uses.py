@@ -42,11 +42,7 @@ class Rows:
 Use = Factors | Rows
 
 
-# Gram matrices by the tensor they are of: query, key and value have the same input.
-Grams = dict[int, Tensor]
-
-
-def inner(a: Use, b: Use, grams: Grams | None = None) -> Tensor:
+def inner(a: Use, b: Use) -> Tensor:
     """⟨gradient of a, gradient of b⟩ for every row, (R,): two small Gram matrices, multiplied and summed.
 
     >>> import torch
@@ -56,12 +52,12 @@ def inner(a: Use, b: Use, grams: Grams | None = None) -> Tensor:
     >>> bool(torch.allclose(inner(a, b), (a.dense() * b.dense()).sum(dim=(1, 2)), atol=1e-6))
     True
     """
-    return (_left_gram(a, b, grams) * _gram(_right(a), _right(b), grams)).sum(dim=(1, 2))
+    return (_left_gram(a, b) * (_right(a) @ _right(b).transpose(1, 2))).sum(dim=(1, 2))
 
 
-def square(uses: list[Use], grams: Grams | None = None) -> Tensor:
+def square(uses: list[Use]) -> Tensor:
     """‖gradient‖² of a matrix with these uses, (R,)."""
-    total = sum(inner(use, use, grams) for use in uses)
+    total = sum(inner(use, use) for use in uses)
     for i, first in enumerate(uses):
         for second in uses[i + 1 :]:
             total = total + 2 * inner(first, second)
@@ -69,24 +65,16 @@ def square(uses: list[Use], grams: Grams | None = None) -> Tensor:
     return total
 
 
-def _left_gram(a: Use, b: Use, grams: Grams | None) -> Tensor:
+def _left_gram(a: Use, b: Use) -> Tensor:
     if isinstance(a, Factors) and isinstance(b, Factors):
-        return _gram(a.left, b.left, grams)
+        return a.left @ b.left.transpose(1, 2)
     if isinstance(a, Rows) and isinstance(b, Rows):
         return (a.index[:, :, None] == b.index[:, None, :]).to(a.values)
     if isinstance(a, Rows) and isinstance(b, Factors):
         picked = b.left.gather(2, a.index[:, None, :].expand(-1, b.left.shape[1], -1))
         return picked.transpose(1, 2)
-    return _left_gram(b, a, grams).transpose(1, 2)
+    return _left_gram(b, a).transpose(1, 2)
 
 
 def _right(use: Use) -> Tensor:
     return use.right if isinstance(use, Factors) else use.values
-
-
-def _gram(a: Tensor, b: Tensor, grams: Grams | None) -> Tensor:
-    if grams is None or a is not b:
-        return a @ b.transpose(1, 2)
-    if id(a) not in grams:
-        grams[id(a)] = a @ a.transpose(1, 2)
-    return grams[id(a)]
