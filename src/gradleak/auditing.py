@@ -19,12 +19,14 @@ from gradleak.models.load import load_model
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.results import AttackInfo, Results, Scenario, Trial
-from gradleak.scenario.client import PAPER_GRANTS, Client, class_number
+from gradleak.scenario.client import DEFAULT_GRANTS, Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
 from gradleak.scenario.trials import TrialData, draw_trials
+from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.interval import bootstrap
 from gradleak.scoring.score import score
 from gradleak.scoring.text import METRICS
+from gradleak.scoring.truth import truth_distance
 from gradleak.update import Update
 
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
@@ -42,7 +44,9 @@ def audit(
     batch_size: int = 1,
     trials: int = 4,
     seed: int = 0,
-    known: Sequence[str] = PAPER_GRANTS,
+    known: Sequence[str] = DEFAULT_GRANTS,
+    client: str = "fedsgd",
+    defenses: Sequence[str] = (),
     task: Task | None = None,
     num_labels: int | None = None,
     max_tokens: int | None = None,
@@ -68,9 +72,12 @@ def audit(
     if not isinstance(model, TargetModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     private = draw_trials(rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens)
-    client = Client(model, known)
-    updates = [client.update(trial.texts, trial.labels) for trial in private]
+    method = method.prepared(model)
+    sender = Client(model, known, client, defenses)
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
+    updates = [
+        sender.update(t.texts, t.labels, derive_seed(s, "client")) for t, s in zip(private, seeds, strict=True)
+    ]
     found = run_attack(updates, model, attack, seed=seeds, budget=budget, progress=progress, **dict(options or {}))
     guessed = _control(method, updates, private, model, seeds, progress)
     scenario = Scenario(
@@ -85,10 +92,11 @@ def audit(
         batch_size=batch_size,
         trials=trials,
         seed=seed,
-        client=updates[0].manifest.client,
+        client=sender.rule,
+        defenses=list(updates[0].manifest.defenses),
         known=list(updates[0].known.granted),
     )
-    measured = [_trial(i, seeds[i], private[i], found[i], guessed[i], model) for i in range(trials)]
+    measured = [_trial(i, seeds[i], private[i], updates[i], found[i], guessed[i], model) for i in range(trials)]
     return _results(scenario, method, measured, model)
 
 
@@ -121,6 +129,7 @@ def _trial(
     index: int,
     seed: int,
     private: TrialData,
+    update: Update,
     found: Reconstruction,
     guessed: dict[str, float],
     model: TargetModel,
@@ -137,6 +146,8 @@ def _trial(
         pairs=scored.pairs,
         scores=scored.metrics,
         control_scores=guessed,
+        found=found_accuracy(found, labels, model.encode(private.texts).lengths),
+        truth_distance=truth_distance(update, private.texts, labels, model),
         seconds=found.seconds,
         peak_memory_mb=found.peak_memory_mb,
     )
@@ -153,6 +164,7 @@ def _results(scenario: Scenario, method: Attack, trials: list[Trial], model: Tar
         trials=trials,
         summary={name: bootstrap([t.scores[name] for t in trials]) for name in METRICS},
         control={name: bootstrap([t.control_scores[name] for t in trials]) for name in METRICS},
+        found={name: bootstrap([t.found[name] for t in trials]) for name in trials[0].found},
     )
 
 

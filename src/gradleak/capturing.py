@@ -36,7 +36,8 @@ def capture_update(config: AuditConfig, out: Path, progress: Progress = SILENT) 
             rows, model, batch_size=config.batch_size, trials=1, seed=config.seed, max_tokens=config.max_tokens
         )
         labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
-        Client(model, config.known).update(batch.texts, labels).save(folder)
+        sender = Client(model, config.known, config.client, config.defenses)
+        sender.update(batch.texts, labels, config.seed).save(folder)
         truth = Truth(texts=batch.texts, labels=labels).model_dump_json(indent=2)
         return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), truth + "\n")
 

@@ -42,6 +42,16 @@ Known = Annotated[
     str | None,
     typer.Option(help="What the attacker is told: batch_size, labels, lengths, comma-separated; '' for nothing."),
 ]
+ClientSpec = Annotated[
+    str | None,
+    typer.Option("--client", help="fedsgd, or fedavg:epochs=1,batch=1,lr=5e-5; add mode=train for dropout."),
+]
+Defenses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--defense", help="What the client does to its update, such as noise:sigma=0.01; repeat for a chain."
+    ),
+]
 Task = Annotated[str | None, typer.Option(help="classification or causal-lm; default: by the model.")]
 NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
@@ -89,6 +99,8 @@ def audit(
     trials: Annotated[int | None, typer.Option(help="Independent batches to attack.")] = None,
     seed: Seed = None,
     known: Known = None,
+    client: ClientSpec = None,
+    defense: Defenses = None,
     task: Task = None,
     num_labels: NumLabels = None,
     max_tokens: MaxTokens = None,
@@ -106,6 +118,7 @@ def audit(
         "attack": attack, "options": _options(option, memory), "batch_size": batch_size,
         "trials": trials, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
         "max_tokens": max_tokens, "device": device, "budget": budget, "out": out, "redact": redact or None,
+        "client": client, "defenses": defense,
     }  # fmt: skip
     _audit(load_config(config, {key: value for key, value in given.items() if value is not None}))
 
@@ -119,7 +132,9 @@ def capture(
     label_column: LabelColumn = None,
     batch_size: BatchSize = 1,
     seed: Seed = 0,
-    known: Known = "batch_size,labels,lengths",
+    known: Known = "batch_size",
+    client: ClientSpec = "fedsgd",
+    defense: Defenses = None,
     task: Task = None,
     num_labels: NumLabels = None,
     max_tokens: MaxTokens = None,
@@ -133,7 +148,7 @@ def capture(
     given = {
         "model": model, "data": data, "text_column": text_column, "label_column": label_column,
         "batch_size": batch_size, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
-        "max_tokens": max_tokens, "device": device,
+        "max_tokens": max_tokens, "device": device, "client": client, "defenses": defense,
     }  # fmt: skip
     settings = load_config(None, {key: value for key, value in given.items() if value is not None})
     with LiveProgress() as progress:
@@ -195,6 +210,86 @@ def report(
 
     results = load_results(folder)
     _show(_masked(results, redact), folder)
+
+
+@app.command()
+def finetune(
+    data: Annotated[str, typer.Option(help="A .csv, .tsv or .jsonl file with labels, or 'builtin'.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; run again with it to go on after a stop.")],
+    model: Model = "minilm",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 2,
+    lr: Annotated[
+        float, typer.Option(min=0.0, help="Largest step size of AdamW; it falls in a line to zero.")
+    ] = 5e-5,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentences of a step.")] = 32,
+    num_labels: NumLabels = None,
+    seed: Annotated[int, typer.Option(help="Fixes the split, the order and dropout.")] = 0,
+    device: Device = "cpu",
+    budget: BudgetText = None,
+) -> None:
+    """Fine-tune a classifier and write it as a Hugging Face folder that audits take by its path."""
+    from gradleak.config import AuditConfig
+    from gradleak.finetuning import FinetuneSettings
+    from gradleak.finetuning import finetune as train
+    from gradleak.models.load import load_model
+    from gradleak.scenario.data import read_data
+
+    settings = FinetuneSettings(epochs=epochs, lr=lr, batch_size=batch_size, seed=seed)
+    limit = _budget(AuditConfig(budget=budget))
+    rows = read_data(data, text_column, label_column)
+    with _progress(limit) as progress:
+        target = load_model(
+            model, task="classification", num_labels=num_labels, device=device or "cpu", progress=progress
+        )
+        status, figures = train(target, rows, out, settings, limit, progress)
+    if status == "stopped":
+        typer.echo(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to go on")
+    else:
+        shown = ", ".join(f"{name} {figures[name]:.3f}" for name in ("accuracy", "f1", "mcc"))
+        typer.echo(f"{shown} on {figures['test_rows']} held-out rows\nmodel  {out}")
+    _exit(limit)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A recipe by name, or a .yaml file; without it, the list.")
+    ] = None,
+    data_dir: Annotated[Path, typer.Option(help="Folder with the corpora.")] = Path("data"),
+    model: Model = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Independent batches a cell.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes the texts drawn and all randomness.")] = 0,
+    only: Annotated[str | None, typer.Option(help="Run the cells whose name matches this pattern.")] = None,
+    option: Options = None,
+    budget: BudgetText = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
+) -> None:
+    """Run a table of a paper and print its numbers beside ours; run again to go on after a stop."""
+    from rich.console import Console
+
+    from gradleak.config import AuditConfig, parse_options
+    from gradleak.reproducing import load_recipe, print_recipe, recipe_names, write_table
+    from gradleak.reproducing import reproduce as run
+
+    if name is None:
+        for known in recipe_names():
+            typer.echo(f"{known}  {load_recipe(known).title}")
+        return
+    recipe, limit = load_recipe(name), _budget(AuditConfig(budget=budget))
+    folder = out or Path("gradleak-runs") / f"reproduce-{Path(name).stem}"
+    done = []
+    with _progress(limit) as progress:
+        for cell, results in run(
+            recipe, data_dir=data_dir, out=folder, model=model, trials=trials, seed=seed, only=only,
+            options=parse_options(option or []), budget=limit, progress=progress,
+        ):  # fmt: skip
+            done.append((cell, results))
+            write_table(folder, recipe, done)
+    print_recipe(recipe, done, model or recipe.model, Console())
+    typer.echo(f"table  {folder / 'table.md'}")
+    _exit(limit)
 
 
 @app.command()

@@ -32,7 +32,11 @@ class AuditConfig(BaseModel):
     batch_size: int = Field(1, ge=1)
     trials: int = Field(4, ge=1)
     seed: int = 0
-    known: tuple[str, ...] = ("batch_size", "labels", "lengths")
+    known: tuple[str, ...] = ("batch_size",)
+    client: str = Field(
+        "fedsgd", description="fedsgd or fedavg:epochs=1,batch=1,lr=5e-5, with mode=train for dropout"
+    )
+    defenses: tuple[str, ...] = Field((), description="what the client does to its update, such as noise:sigma=0.01")
     device: str = "cpu"
     budget: str | None = None
     out: str | None = None

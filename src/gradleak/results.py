@@ -38,6 +38,7 @@ class Scenario(_Model):
     trials: int
     seed: int
     client: ClientRule
+    defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
 
 
@@ -60,6 +61,14 @@ class Trial(_Model):
     pairs: list[Pair] = Field(description="true sentences with the reconstruction assigned to each")
     scores: dict[str, float]
     control_scores: dict[str, float]
+    found: dict[str, float] = Field(
+        default_factory=dict,
+        description="share of labels and lengths found right, in percent, where they were not told",
+    )
+    truth_distance: float | None = Field(
+        default=None,
+        description="mean of 1 - cos over parameters between the update and the gradient of the true batch",
+    )
     seconds: float
     peak_memory_mb: float | None
 
@@ -77,6 +86,7 @@ class Results(_Model):
     trials: list[Trial]
     summary: dict[str, Interval]
     control: dict[str, Interval]
+    found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
 
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""

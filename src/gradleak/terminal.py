@@ -15,7 +15,7 @@ from gradleak.highlight import highlight
 from gradleak.progress import Progress
 from gradleak.results import Results
 from gradleak.scoring.interval import Interval
-from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, status_note, threat_model
+from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, remarks, status_note, threat_model
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
@@ -85,6 +85,8 @@ def print_results(results: Results, console: Console, *, sentences: int | None =
     if note := status_note(results):
         console.print(note, style="bold yellow")
     console.print(outcome(results), style="bold")
+    for line in remarks(results):
+        console.print(line)
     console.print(CAVEAT, style="dim")
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, replacing, write_text
+from gradleak.specs import checked, split_spec
 from gradleak.version import __version__
 
 if TYPE_CHECKING:
@@ -54,12 +55,44 @@ class Known(BaseModel):
 
 
 class ClientRule(BaseModel):
-    """How the client turned its data into the update."""
+    """How the client turned its data into the update; the server sets these, so the attacker knows them.
+
+    fedsgd sends the gradient of the mean loss over the batch. fedavg takes steps of plain SGD over the batch in
+    mini-batches, in order, and sends the weights: the update is the weights before minus the weights after.
+
+    >>> str(ClientRule.parse("fedavg:epochs=2,lr=1e-4"))
+    'fedavg:epochs=2,batch=1,lr=0.0001'
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["fedsgd"] = "fedsgd"
-    mode: Literal["eval"] = "eval"
+    name: Literal["fedsgd", "fedavg"] = "fedsgd"
+    mode: Literal["eval", "train"] = Field("eval", description="train: dropout is on")
+    epochs: int = Field(1, ge=1, le=10_000, description="passes over the batch (fedavg)")
+    batch: int = Field(1, ge=1, le=100_000, description="sentences of one local step (fedavg)")
+    lr: float = Field(5e-5, gt=0, le=10, description="step size of local SGD (fedavg)")
+
+    @model_validator(mode="after")
+    def _local_only(self) -> ClientRule:
+        local = self.model_fields_set & {"epochs", "batch", "lr"}
+        if self.name == "fedsgd" and any(getattr(self, n) != ClientRule.model_fields[n].default for n in local):
+            raise ValueError("epochs, batch and lr belong to fedavg")
+        return self
+
+    @classmethod
+    def parse(cls, spec: str) -> ClientRule:
+        """The rule of a text such as `fedavg:epochs=1,batch=1,lr=5e-5` or `fedsgd:mode=train`."""
+        name, values = split_spec(spec)
+        return checked(cls, {"name": name, **values}, f"client {name!r}")
+
+    def steps(self, sentences: int) -> int:
+        """Local steps over so many sentences."""
+        return self.epochs * math.ceil(sentences / self.batch) if self.name == "fedavg" else 1
+
+    def __str__(self) -> str:
+        values = [f"epochs={self.epochs}", f"batch={self.batch}", f"lr={self.lr:g}"] if self.name == "fedavg" else []
+        values += ["mode=train"] if self.mode == "train" else []
+        return f"{self.name}:{','.join(values)}" if values else self.name
 
 
 class Manifest(BaseModel):
@@ -73,6 +106,7 @@ class Manifest(BaseModel):
     family: str
     model_fingerprint: str | None = Field(default=None, description="hash of the global weights; null if unknown")
     client: ClientRule = ClientRule()
+    defenses: tuple[str, ...] = Field(default=(), description="what was done to the tensors, in order")
     known: Known = Known()
 
 
@@ -124,8 +158,8 @@ def load_update(folder: str | Path, model: TargetModel | None = None) -> Update:
     >>> model = load_model("minilm")
     >>> place = Client(model).update(["We moved him to ward six."], [1]).save(tempfile.mkdtemp())
     >>> update = load_update(place, model)
-    >>> len(update.tensors), update.known.lengths
-    (105, (9,))
+    >>> len(update.tensors), update.known.granted
+    (105, ('batch_size',))
     """
     place = Path(folder)
     for name in (MANIFEST, TENSORS):

@@ -24,6 +24,9 @@ CAVEAT = (
     "A low score is not proof of safety: another attack, more steps or other data may read more."
 )
 
+# Below this distance an update is explained up to rounding.
+EXPLAINED = 1e-4
+
 _GRANTED = {
     "batch_size": "how many sentences the batch has",
     "labels": "their labels",
@@ -40,13 +43,49 @@ def threat_model(scenario: Scenario) -> list[str]:
     sentences = [
         "The attacker sees one client's update and knows the global model, its weights and its tokenizer "
         "(an honest-but-curious server).",
-        f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of "
-        f"{scenario.batch_size}, model in {scenario.client.mode} mode), with no defence.",
+        f"{_client(scenario)}, {_defended(scenario.defenses)}.",
         f"The attacker is told {_listing(told)}." if told else "The attacker is told nothing else.",
     ]
     if untold:
         sentences.append(f"The attacker must find out {_listing(untold)}.")
     return sentences
+
+
+def _client(scenario: Scenario) -> str:
+    rule, size = scenario.client, scenario.batch_size
+    dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
+    if rule.name == "fedsgd":
+        return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
+    steps = _count(rule.steps(size), "step")
+    return (
+        f"The client trains on {_count(size, 'sentence')} by {steps} of SGD ({_count(rule.epochs, 'epoch')}, "
+        f"{_count(rule.batch, 'sentence')} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
+    )
+
+
+def _defended(defenses: list[str]) -> str:
+    return f"defended by {_listing(defenses)}" if defenses else "with no defence"
+
+
+def remarks(results: Results) -> list[str]:
+    """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
+    found = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
+    lines = [f"The attack had to find, and found right: {_listing(found)}."] if found else []
+    distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
+    apart = sum(distances) / max(1, len(distances))
+    if apart > EXPLAINED:
+        lines.append(
+            f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
+            f"gradient): {_listing(_obstacles(results.scenario))} cost the attacker that much."
+        )
+    return lines
+
+
+def _obstacles(scenario: Scenario) -> list[str]:
+    causes = ["dropout"] if scenario.client.mode == "train" else []
+    causes += ["local steps and the rounding of weights"] if scenario.client.name == "fedavg" else []
+    causes += scenario.defenses
+    return causes or ["rounding"]
 
 
 def outcome(results: Results) -> str:

@@ -4,12 +4,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, GradleakError
 from gradleak.attacks.matching import MatchingOptions
 from gradleak.attacks.parts.frame import empty_dummies
-from gradleak.attacks.parts.knowledge import gather, label_from_head, length_from_positions
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.attacks.parts.knowledge import gather
+from gradleak.attacks.parts.labels import arrangements, label_counts, label_of_one
+from gradleak.attacks.parts.lengths import length_guesses, longest_sentence, total_tokens
 from gradleak.attacks.parts.reorder import MOVES, propose
 from gradleak.attacks.parts.schedule import learning_rate
 from gradleak.attacks.parts.vocabulary import Vocabulary
@@ -45,7 +48,7 @@ def test_labels_are_read_from_a_single_gradient(tiny):
     has_bias = getattr(tiny.adapter.output_layer, "bias", None) is not None
     for label in (0, 1):
         update = Client(tiny, known=()).update(TEXTS[:1], [label])
-        assert label_from_head(update, tiny) == (label if has_bias else None)
+        assert label_of_one(update, tiny) == (label if has_bias else None)
 
 
 def test_labels_without_a_bias_need_three_classes(tmp_path):
@@ -56,7 +59,7 @@ def test_labels_without_a_bias_need_three_classes(tmp_path):
     model.tokenizer.save_pretrained(tmp_path)
     wide = load_model(tmp_path, num_labels=4)
     for label in range(4):
-        assert label_from_head(Client(wide, known=()).update(TEXTS[:1], [label]), wide) == label
+        assert label_of_one(Client(wide, known=()).update(TEXTS[:1], [label]), wide) == label
 
 
 def test_lengths_are_read_from_position_rows(tiny):
@@ -64,23 +67,72 @@ def test_lengths_are_read_from_position_rows(tiny):
     for text in TEXTS:
         update = Client(tiny, known=()).update([text], labels)
         expected = tiny.encode([text]).lengths[0] if tiny.adapter.positions is not None else None
-        assert length_from_positions(update, tiny) == expected
+        assert longest_sentence(update, tiny) == expected
 
 
-def test_what_is_neither_granted_nor_visible_is_refused(tiny_bert):
+def test_what_is_not_granted_is_found_or_guessed(tiny_bert):
     lone = Client(tiny_bert, known=("batch_size",)).update(TEXTS[:1], [1])
-    knowledge = gather(lone, tiny_bert, "test")
+    (knowledge,) = gather(lone, tiny_bert, "test", 10)
     assert (knowledge.labels, knowledge.found) == ([1], ["lengths", "labels"])
+    assert knowledge.lengths == tiny_bert.encode(TEXTS[:1]).lengths
     with pytest.raises(GradleakError, match="batch size"):
-        gather(Client(tiny_bert, known=()).update(TEXTS[:1], [1]), tiny_bert, "test")
-    with pytest.raises(GradleakError, match="lengths of a batch of 3"):
-        gather(Client(tiny_bert, known=("batch_size",)).update(TEXTS, [1, 0, 1]), tiny_bert, "test")
+        gather(Client(tiny_bert, known=()).update(TEXTS[:1], [1]), tiny_bert, "test", 10)
+    guesses = gather(Client(tiny_bert, known=("batch_size",)).update(TEXTS, [1, 0, 1]), tiny_bert, "test", 10)
+    assert 1 < len(guesses) <= 10
+    assert all(max(guess.lengths) == max(tiny_bert.encode(TEXTS).lengths) for guess in guesses)
+
+
+def test_a_batch_tells_its_token_count_and_its_label_counts():
+    """A model wide enough for the rank to be the number of tokens."""
+    model = tiny_model("bert", "classification", layers=3, width=64)
+    update = Client(model, known=("batch_size",)).update(TEXTS, [1, 0, 1])
+    lengths = model.encode(TEXTS).lengths
+    assert total_tokens(update, model, 3) == sum(lengths)
+    assert label_counts(update, model, 3)[0] == (1, 2)
+    guesses = gather(update, model, "test", 50)
+    assert sorted(lengths) in [sorted(guess.lengths) for guess in guesses]
+
+
+def test_a_noisy_update_tells_no_length(tiny_bert):
+    update = Client(tiny_bert, ("batch_size",), defenses=["noise:sigma=1"]).update(TEXTS[:1], [1])
+    assert longest_sentence(update, tiny_bert) is None
+    assert total_tokens(update, tiny_bert, 1) is None
+    assert len(gather(update, tiny_bert, "test", 24)) > 5
+
+
+@given(st.integers(1, 4), st.integers(4, 12), st.integers(6, 40))
+def test_length_guesses_fit_what_is_known(size, longest, total):
+    model = tiny_model("bert", "classification")
+    for guess in length_guesses(model, size, longest, total):
+        assert len(guess) == size
+        assert max(guess) == longest
+        assert min(guess) >= 3
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=3))
+def test_arrangements_are_distinct_and_keep_the_counts(counts):
+    found = list(arrangements(counts, ordered=True))
+    assert len({tuple(labels) for labels in found}) == len(found)
+    assert all([labels.count(c) for c in range(len(counts))] == counts for labels in found)
+
+
+def test_small_steps_average_to_the_gradient(tiny_bert):
+    """Weights that moved by tiny steps stand for the gradient of the whole batch."""
+    gradient = Client(tiny_bert).update(TEXTS[:2], [0, 1])
+    tiny_bert.module.double()
+    try:
+        moved = Client(tiny_bert, rule="fedavg:epochs=2,batch=1,lr=1e-6").update(TEXTS[:2], [0, 1])
+    finally:
+        tiny_bert.module.float()
+    estimate = as_gradient(moved).tensors
+    for name, tensor in gradient.tensors.items():
+        torch.testing.assert_close(estimate[name].float(), tensor, rtol=1e-3, atol=1e-5)
 
 
 def test_special_tokens_are_in_place_and_fixed(tiny):
     labels = [0, 1, 1] if tiny.task == "classification" else None
-    update = Client(tiny).update(TEXTS, labels)
-    dummies, fixed = empty_dummies(tiny, [gather(update, tiny, "test")])
+    update = Client(tiny, TOLD).update(TEXTS, labels)
+    dummies, fixed = empty_dummies(tiny, gather(update, tiny, "test", 1), [0])
     batch = tiny.encode(TEXTS)
     assert torch.equal(dummies.mask[0], batch.mask)
     framed = fixed[0] & batch.mask

@@ -1,8 +1,10 @@
 """One harness for every attack on every family: it runs, repeats, stops when told, and reads only the update."""
 
+from itertools import combinations
+
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
@@ -23,7 +25,7 @@ def texts_of(found):
 
 def test_runs_on_every_family(tiny, name):
     labels = [0, 1] if tiny.task == "classification" else None
-    update = Client(tiny).update(TEXTS[:2], labels)
+    update = Client(tiny, TOLD).update(TEXTS[:2], labels)
     (found,) = attack(update, tiny, name, **QUICK)
     lengths = [n - len(tiny.prefix) - len(tiny.suffix) for n in tiny.encode(TEXTS[:2]).lengths]
     assert [len(s.tokens) for s in found.sentences] == lengths
@@ -39,12 +41,12 @@ def test_runs_on_every_family(tiny, name):
 def test_runs_in_double_precision(name):
     model = tiny_model("bert", "classification")
     model.module.double()
-    (found,) = attack(Client(model).update(TEXTS[:1], [1]), model, name, **QUICK)
+    (found,) = attack(Client(model, TOLD).update(TEXTS[:1], [1]), model, name, **QUICK)
     assert found.status == "completed"
 
 
 def test_same_seed_same_tokens(tiny_bert, name):
-    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
     first, again = (attack(update, tiny_bert, name, seed=7, **QUICK) for _ in range(2))
     assert texts_of(first) == texts_of(again)
     assert first[0].loss == again[0].loss
@@ -53,7 +55,7 @@ def test_same_seed_same_tokens(tiny_bert, name):
 
 def test_neighbours_do_not_matter(tiny_bert, name):
     """An update attacked alone and together with a longer one gives the same answer."""
-    updates = [Client(tiny_bert).update([text], [1]) for text in TEXTS[:3]]
+    updates = [Client(tiny_bert, TOLD).update([text], [1]) for text in TEXTS[:3]]
     together = attack(updates, tiny_bert, name, seed=[1, 2, 3], **QUICK)
     alone = [attack(u, tiny_bert, name, seed=[s], **QUICK)[0] for u, s in zip(updates, (1, 2, 3), strict=True)]
     assert texts_of(together) == texts_of(alone)
@@ -65,7 +67,7 @@ def test_stops_when_interrupted_and_keeps_the_best(tiny_bert, name):
             budget.interrupt()
 
     budget = Budget()
-    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
     options = {**QUICK, "steps": 100000}
     (found,) = attack(update, tiny_bert, name, budget=budget, progress=Stopper(), **options)
     assert found.status == "interrupted"
@@ -73,14 +75,14 @@ def test_stops_when_interrupted_and_keeps_the_best(tiny_bert, name):
 
 
 def test_budget_exhausted_is_said(tiny_bert, name):
-    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
     (found,) = attack(update, tiny_bert, name, budget=Budget(seconds=0), **QUICK)
     assert found.status == "budget-exhausted"
 
 
 def test_leaves_the_model_as_it_was(tiny_bert, name):
     """No weight changes and no gradient stays behind."""
-    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
     tiny_bert.module.zero_grad(set_to_none=True)
     before = {n: p.detach().clone() for n, p in tiny_bert.parameters().items()}
     attack(update, tiny_bert, name, **QUICK)
@@ -89,7 +91,7 @@ def test_leaves_the_model_as_it_was(tiny_bert, name):
 
 
 def test_bad_options_are_refused(tiny_bert, name):
-    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="has no option 'stepz'; did you mean 'steps'"):
         attack(update, tiny_bert, name, stepz=3)
     with pytest.raises(GradleakError, match="option 'steps'"):
@@ -98,7 +100,7 @@ def test_bad_options_are_refused(tiny_bert, name):
 
 def test_settled_attacks_stop_early(tiny_bert, name):
     """With patience, a row whose answer no longer changes is left alone; the others go on."""
-    updates = [Client(tiny_bert).update([text], [1]) for text in TEXTS[:2]]
+    updates = [Client(tiny_bert, TOLD).update([text], [1]) for text in TEXTS[:2]]
     options = {**QUICK, "steps": 400, "lr": 1e-7, "discrete_every": 0, "patience": 20}
     for found in attack(updates, tiny_bert, name, **options):
         assert found.status == "completed"
@@ -106,33 +108,103 @@ def test_settled_attacks_stop_early(tiny_bert, name):
 
 
 def test_unknown_attack(tiny_bert):
-    update = Client(tiny_bert).update(TEXTS[:1], [1])
-    with pytest.raises(GradleakError, match="unknown attack 'lamp'; did you mean 'lamp-cos'"):
+    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    with pytest.raises(GradleakError, match="unknown attack 'lamp'; did you mean 'lamp-"):
         attack(update, tiny_bert, "lamp")
 
 
 def test_an_update_of_another_model_is_refused(tiny_bert, name):
-    update = Client(tiny_model("bert", "classification", seed=5)).update(TEXTS[:1], [1])
+    update = Client(tiny_model("bert", "classification", seed=5), TOLD).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="other weights"):
         attack(update, tiny_bert, name, **QUICK)
 
 
-def test_presets_fill_in_what_is_not_said():
-    kind = ATTACKS.get("lamp-cos")
-    fast, paper = kind.from_settings({}).options, kind.from_settings({"preset": "paper"}).options
+def test_presets_fill_in_what_is_not_said(tiny_bert):
+    def options(**settings):
+        return ATTACKS.get("lamp-cos").from_settings(settings).prepared(tiny_bert).options
+
+    fast, paper = options(), options(preset="paper")
     assert (paper.steps, paper.init_draws, paper.init_orders, paper.discrete_every) == (2000, 500, 500, 75)
     assert fast.steps < paper.steps / 4
-    assert kind.from_settings({"preset": "paper", "steps": "7"}).options.steps == 7
-    assert kind.from_settings({"candidates": 5}).options.candidates == 5
+    assert options(preset="paper", steps="7").steps == 7
+    assert options(candidates=5).candidates == 5
     with pytest.raises(GradleakError, match="option 'preset'"):
-        kind.from_settings({"preset": "slow"})
+        options(preset="slow")
+
+
+def test_large_models_get_the_settings_published_for_them(tiny_bert, monkeypatch):
+    monkeypatch.setattr("gradleak.attacks.matching.LARGE_WIDTH", 16)
+    monkeypatch.setattr("gradleak.attacks.matching.LARGE_LAYERS", 2)
+
+    def options(name, **settings):
+        return ATTACKS.get(name).from_settings(settings).prepared(tiny_bert).options
+
+    lamp = options("lamp-cos", preset="paper")
+    assert (lamp.steps, lamp.optimizer, lamp.linear_over, lamp.clip) == (5000, "adamw", 10000, 0.5)
+    assert (options("dlg").lr, options("tag").lr, options("tag").steps) == (0.1, 0.03, 10000)
+    assert options("tag", steps=5).steps == 5
+
+
+def test_variants_weigh_sums_against_sums(tiny_bert):
+    cos, both, l2 = (ATTACKS.get(name)().prepared(tiny_bert).options for name in ("lamp-cos", "lamp-l2l1", "lamp-l2"))
+    assert (cos.distance, cos.regularization, cos.prior_weight) == ("cosine", 1.0, 0.2)
+    assert (both.distance, both.regularization, both.prior_weight) == ("l2+l1", 25.0, 60.0)
+    assert (l2.distance, l2.regularization, l2.prior_weight, l2.steps) == ("l2", 25.0, 60.0, both.steps)
+
+
+def test_discrete_at_the_end_is_used(tiny_bert):
+    """With a prior that loves one order, the answer is in that order although no step saw it."""
+    from gradleak.attacks.parts.search import MatchingSearch
+
+    class Sorted:
+        name = "sorted"
+
+        def nll(self, sentences):
+            return torch.tensor([float(sum(a > b for a, b in combinations(s, 2))) for s in sentences])
+
+    seen = []
+    plain = MatchingSearch._reorder_answers
+
+    def watched(search, budget):
+        search.prior = Sorted()
+        plain(search, budget)
+        seen.append(True)
+
+    update = Client(tiny_bert, TOLD).update(TEXTS[1:2], [1])
+    options = {**QUICK, "steps": 40, "candidates": 200, "prior_weight": 100.0, "discrete": "end"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MatchingSearch, "_reorder_answers", watched)
+        (found,) = attack(update, tiny_bert, "lamp-cos", **options)
+    assert seen
+    assert found.sentences[0].tokens == sorted(found.sentences[0].tokens)
+
+
+def test_labels_and_lengths_that_are_not_told_are_raced(tiny_bert):
+    """Several guesses for one update become rows; one of them is the answer, whatever the neighbours do."""
+    told = Client(tiny_bert, TOLD).update(TEXTS[:2], [0, 1])
+    blind = Client(tiny_bert, ("batch_size",)).update(TEXTS[:2], [0, 1])
+    options = {**QUICK, "race": 3, "guesses": 5}
+    first, second = attack([blind, told], tiny_bert, "lamp-cos", seed=[1, 2], **options)
+    assert first.found == ["lengths", "labels"]
+    assert len(first.lengths) == len(first.labels) == 2
+    assert [len(s.tokens) for s in first.sentences] == [n - 2 for n in first.lengths]
+    assert second.found == []
+    assert texts_of([second]) == texts_of(attack(told, tiny_bert, "lamp-cos", seed=[2], **options))
+
+
+@pytest.mark.parametrize("form", ["average", "unrolled"])
+def test_attacks_weights_that_moved(tiny_bert, form):
+    update = Client(tiny_bert, TOLD, "fedavg:batch=1,lr=0.01").update(TEXTS[:2], [0, 1])
+    (found,) = attack(update, tiny_bert, "lamp-cos", fedavg=form, **QUICK)
+    assert found.status == "completed"
+    assert found.loss <= found.trace[0].loss
 
 
 @pytest.mark.real
 def test_lamp_recovers_words_of_a_real_model(minilm):
     """A short search on real weights already finds most of a short sentence's words."""
     text = "The patient died."
-    update = Client(minilm).update([text], [1])
+    update = Client(minilm, TOLD).update([text], [1])
     options = {"steps": 60, "lr": 0.05, "init_draws": 10, "init_orders": 0, "candidates": 24, "discrete_every": 15}
     (found,) = attack(update, minilm, "lamp-cos", **options)
     assert {"patient", "died"} <= set(found.bag)
@@ -140,7 +212,7 @@ def test_lamp_recovers_words_of_a_real_model(minilm):
 
 @pytest.mark.real
 def test_the_control_guesses_at_the_granted_length(minilm):
-    update = Client(minilm).update(["The patient died last night."], [1])
+    update = Client(minilm, TOLD).update(["The patient died last night."], [1])
     found = attack([update, update], minilm, "control")
     assert [len(one.sentences[0].tokens) for one in found] == [6, 6]
     assert texts_of(found)[0] != texts_of(found)[1]

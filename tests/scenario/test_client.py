@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, GradleakError
 from gradleak.scenario.data import Row
@@ -35,9 +35,10 @@ def test_update_holds_backwards_gradient(tiny):
 
 
 def test_only_what_is_granted_is_told(tiny_bert):
-    told = Client(tiny_bert).update(TEXTS, [0, 1, 1]).known
+    told = Client(tiny_bert, TOLD).update(TEXTS, [0, 1, 1]).known
     assert (told.batch_size, told.labels) == (3, (0, 1, 1))
     assert told.lengths == tuple(tiny_bert.encode(TEXTS).lengths)
+    assert Client(tiny_bert).update(TEXTS, [0, 1, 1]).known.granted == ("batch_size",)
     nothing = Client(tiny_bert, known=()).update(TEXTS, [0, 1, 1])
     assert nothing.known.granted == ()
     with pytest.raises(GradleakError, match="unknown grant"):
@@ -46,7 +47,7 @@ def test_only_what_is_granted_is_told(tiny_bert):
 
 def test_labels_by_name_and_out_of_range(tiny_bert):
     names = tiny_bert.module.config.id2label
-    by_name = Client(tiny_bert).update(TEXTS[:1], [names[1]])
+    by_name = Client(tiny_bert, TOLD).update(TEXTS[:1], [names[1]])
     assert by_name.known.labels == (1,)
     with pytest.raises(GradleakError, match="out of range"):
         Client(tiny_bert).update(TEXTS[:1], [2])
@@ -78,3 +79,71 @@ def test_missing_labels_are_drawn_and_long_rows_passed_over(tiny_bert):
 def test_a_language_model_needs_no_labels():
     model = tiny_model("llama", "causal-lm")
     assert Client(model).update(TEXTS).known.labels is None
+
+
+def test_fedavg_is_the_plain_loop(tiny):
+    """Two epochs of SGD by torch's own optimiser move the weights the same way."""
+    labels = [0, 1, 1] if tiny.task == "classification" else None
+    update = Client(tiny, rule="fedavg:epochs=2,batch=2,lr=0.01").update(TEXTS, labels)
+    copy = tiny_copy(tiny)
+    optimizer = torch.optim.SGD(copy.parameters().values(), lr=0.01)
+    for _ in range(2):
+        for part in (slice(0, 2), slice(2, 3)):
+            batch = tiny.encode(TEXTS)
+            targets = batch.ids if labels is None else torch.tensor(labels)
+            loss = copy.loss(targets[part], ids=batch.ids[part], mask=batch.mask[part])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for name, parameter in tiny.parameters().items():
+        if name in update.tensors:
+            torch.testing.assert_close(update.tensors[name], (parameter - copy.parameters()[name]).detach())
+    assert str(update.manifest.client) == "fedavg:epochs=2,batch=2,lr=0.01"
+
+
+def tiny_copy(model):
+    import copy
+
+    from gradleak import load_model
+
+    return load_model(copy.deepcopy(model.module), tokenizer=model.tokenizer, task=model.task)
+
+
+def test_dropout_changes_the_update_by_seed_and_leaves_the_model_in_eval_mode(tiny_bert):
+    client = Client(tiny_bert, rule="fedsgd:mode=train")
+    first, again, other = (client.update(TEXTS, [0, 1, 1], seed) for seed in (1, 1, 2))
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert torch.equal(first.tensors[name], again.tensors[name])
+    assert not torch.equal(first.tensors[name], other.tensors[name])
+    assert not tiny_bert.module.training
+
+
+def test_noise_has_its_size_and_repeats_by_seed(tiny_bert):
+    plain = Client(tiny_bert).update(TEXTS, [0, 1, 1])
+    noisy = [Client(tiny_bert, defenses=["noise:sigma=0.5"]).update(TEXTS, [0, 1, 1], seed) for seed in (3, 3, 4)]
+    name = "bert.embeddings.word_embeddings.weight"
+    assert float((noisy[0].tensors[name] - plain.tensors[name]).std()) == pytest.approx(0.5, rel=0.05)
+    assert torch.equal(noisy[0].tensors[name], noisy[1].tensors[name])
+    assert not torch.equal(noisy[0].tensors[name], noisy[2].tensors[name])
+    assert noisy[0].manifest.defenses == ("noise:sigma=0.5",)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("fedprox", "client 'fedprox': name"),
+        ("fedavg:epoch=2", "unknown value 'epoch'; did you mean 'epochs'"),
+        ("fedavg:lr=0", "client 'fedavg': lr"),
+        ("fedavg:lr", "not of the form key=value"),
+        ("fedsgd:epochs=3", "belong to fedavg"),
+    ],
+)
+def test_bad_rules_are_refused(tiny_bert, spec, message):
+    with pytest.raises(GradleakError, match=message):
+        Client(tiny_bert, rule=spec)
+
+
+def test_bad_defences_are_refused(tiny_bert):
+    for spec, message in (("noize:sigma=1", "did you mean 'noise'"), ("noise:sigma=-1", "sigma"), ("noise", "sigma")):
+        with pytest.raises(GradleakError, match=message):
+            Client(tiny_bert, defenses=[spec])

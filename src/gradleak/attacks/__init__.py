@@ -11,6 +11,8 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "control": "gradleak.attacks.control:Control",
         "dlg": "gradleak.attacks.dlg:Dlg",
         "lamp-cos": "gradleak.attacks.lamp:LampCos",
+        "lamp-l2": "gradleak.attacks.lamp:LampL2",
+        "lamp-l2l1": "gradleak.attacks.lamp:LampL2L1",
         "tag": "gradleak.attacks.tag:Tag",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -104,6 +104,10 @@ class Attack(ABC):
                 known = suggest(name, cls.Options.model_fields)
                 raise GradleakError(f"attack {cls.name!r} has no option {name!r}; {known}") from error
             raise GradleakError(f"option {name!r} of attack {cls.name!r}: {first['msg']}") from error
+
+    def prepared(self, model: TargetModel) -> Self:
+        """The attack as it will run on this model; options left unsaid may depend on it."""
+        return self
 
     @abstractmethod
     def run(

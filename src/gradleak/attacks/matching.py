@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, Self
 
-import torch
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
+from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.knowledge import Knowledge, gather
 from gradleak.attacks.parts.search import MatchingSearch
 from gradleak.budget import Budget
@@ -22,11 +22,15 @@ from gradleak.matching.distances import Distance, DistanceName
 from gradleak.matching.engine import Engine, FactorEngine
 from gradleak.matching.memory import parse_memory
 from gradleak.matching.naive import NaiveEngine
+from gradleak.matching.unrolled import UnrolledEngine
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
 from gradleak.priors.base import load_prior
 from gradleak.progress import Progress
 from gradleak.update import Update
+
+# From this size on the published settings are those of BERT-large.
+LARGE_WIDTH, LARGE_LAYERS = 1024, 24
 
 
 class MatchingOptions(AttackOptions):
@@ -49,11 +53,30 @@ class MatchingOptions(AttackOptions):
     patience: int = Field(0, ge=0, description="stop an attack whose answer was the same for so many steps; 0: never")
     discrete_every: int = Field(75, ge=0, description="steps between two discrete phases; 0: none")
     discrete_after: float = Field(0.1, ge=0, le=1, description="share of the steps before the first one")
+    discrete: Literal["alternate", "end"] = Field(
+        "alternate", description="end: all discrete phases after the last step, an ablation"
+    )
     candidates: int = Field(200, ge=1, description="orders tried for a sentence in a discrete phase")
-    prior: str = Field("ngram", description="ngram, none, or a causal language model (folder or hub id)")
+    prior: str = Field("ngram", description="ngram, smollm2, none, or a causal language model (folder or hub id)")
     prior_weight: float = Field(0.2, ge=0, description="weight on the prior's loss a token")
+    guesses: int = Field(24, ge=1, description="most guesses at labels and lengths the gradient does not tell")
+    race: int = Field(40, ge=0, description="steps after which only the best of these guesses goes on")
+    fedavg: Literal["average", "unrolled"] = Field(
+        "average", description="unrolled: differentiate through the client's local steps; exact, slow"
+    )
     engine: Literal["factor", "naive"] = Field("factor", description="naive: the slow oracle, for comparison")
     memory: str | None = Field(None, description="what the engine may use, such as 4GB; default: half of the free")
+
+    def defaults_for(self, large: bool) -> dict[str, Any]:
+        """Defaults that differ from the fields' own, on a model of this size."""
+        return {}
+
+    def completed(self, model: TargetModel) -> Self:
+        """These options with everything that was left unsaid filled in for the model."""
+        config = model.module.config
+        large = int(config.hidden_size) >= LARGE_WIDTH and len(model.adapter.layers) >= LARGE_LAYERS
+        said = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**self.defaults_for(large), **said})
 
 
 class MatchingAttack(Attack):
@@ -61,6 +84,9 @@ class MatchingAttack(Attack):
 
     Options = MatchingOptions
     options: MatchingOptions
+
+    def prepared(self, model: TargetModel) -> Self:
+        return type(self)(self.options.completed(model))
 
     def run(
         self,
@@ -73,15 +99,15 @@ class MatchingAttack(Attack):
     ) -> list[Reconstruction]:
         options = self.options
         started = time.monotonic()
-        knowledge = [gather(update, model, self.name) for update in updates]
+        guesses = [gather(as_gradient(update), model, self.name, options.guesses) for update in updates]
         uses_prior = options.discrete_every > 0 and options.prior_weight > 0
         search = MatchingSearch(
             options=options,
             model=model,
-            engine=self._engine(updates, model, knowledge),
+            engine=self._engine(updates, model, guesses),
             prior=load_prior(options.prior if uses_prior else "none", model, progress),
-            generators=[torch.Generator().manual_seed(seed) for seed in seeds],
-            knowledge=knowledge,
+            seeds=seeds,
+            guesses=guesses,
         )
         with peak_memory(model.device) as memory:
             progress.begin(f"{self.name}: choosing a start", 1)
@@ -95,13 +121,19 @@ class MatchingAttack(Attack):
             "peak_memory_mb": memory.megabytes,
             "status": "completed" if finished else budget.reason,
         }
-        return [search.answer(row).model_copy(update=spent) for row in range(len(updates))]
+        return [search.answer(number).model_copy(update=spent) for number in range(len(updates))]
 
-    def _engine(self, updates: Sequence[Update], model: TargetModel, knowledge: Sequence[Knowledge]) -> Engine:
-        distance = Distance(self.options.distance, self.options.l1_weight)
-        tensors = [update.tensors for update in updates]
-        if self.options.engine == "naive":
+    def _engine(
+        self, updates: Sequence[Update], model: TargetModel, guesses: Sequence[Sequence[Knowledge]]
+    ) -> Engine:
+        options = self.options
+        distance = Distance(options.distance, options.l1_weight)
+        if options.fedavg == "unrolled" and updates[0].manifest.client.name == "fedavg":
+            rules = [update.manifest.client for update in updates]
+            return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
+        tensors = [as_gradient(update).tensors for update in updates]
+        if options.engine == "naive":
             return NaiveEngine(model, tensors, distance)
-        memory = None if self.options.memory is None else parse_memory(self.options.memory)
-        tokens = max(sum(known.lengths) for known in knowledge)
+        memory = None if options.memory is None else parse_memory(options.memory)
+        tokens = max(sum(guess.lengths) for each in guesses for guess in each)
         return FactorEngine(model, tensors, distance, tokens=tokens, memory=memory)

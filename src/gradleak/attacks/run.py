@@ -37,7 +37,7 @@ def attack(
     (1, 7, 'completed')
     """
     several = [updates] if isinstance(updates, Update) else list(updates)
-    method = ATTACKS.get(name).from_settings(options)
+    method = ATTACKS.get(name).from_settings(options).prepared(model)
     for update in several:
         update.check(model)
     seeds = [derive_seed(seed, i) for i in range(len(several))] if isinstance(seed, int) else list(seed)

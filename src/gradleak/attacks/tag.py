@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from gradleak.attacks.base import with_defaults
-from gradleak.attacks.dlg import DlgOptions
+from gradleak.attacks.dlg import BASELINE, BaselineOptions
 from gradleak.attacks.matching import MatchingAttack
 
-TagOptions = with_defaults(DlgOptions, "TagOptions", distance="l2+l1")
+
+class _TagBase(BaselineOptions):
+    large_lr: ClassVar[float] = 0.03
+
+
+TagOptions = with_defaults(_TagBase, "TagOptions", distance="l2+l1", **BASELINE)
 
 
 class Tag(MatchingAttack):

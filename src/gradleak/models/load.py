@@ -19,7 +19,7 @@ from gradleak.progress import SILENT, Progress
 from gradleak.registry import suggest
 
 # Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
-BUILT_IN: dict[str, Task] = {"minilm": "classification"}
+BUILT_IN: dict[str, Task] = {"minilm": "classification", "smollm2": "causal-lm"}
 
 
 def load_model(
@@ -49,7 +49,7 @@ def load_model(
     if not isinstance(source, str | Path):
         return _from_object(source, tokenizer, task, place)
     name = str(source)
-    folder = str(assets.pull(name, progress)) if name in BUILT_IN else name
+    folder = str(_built_in(name, progress)) if name in BUILT_IN else name
     with _quiet():
         config = _config(name, folder)
         chosen = task or BUILT_IN.get(name) or _default_task(config)
@@ -58,6 +58,18 @@ def load_model(
             raise GradleakError(f"{family.name} models are supported for {', '.join(family.tasks)}, not {chosen}")
         module, loaded_tokenizer = _weights(name, folder, config, chosen, num_labels, head_seed)
     return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
+
+
+def _built_in(name: str, progress: Progress) -> Path:
+    """The folder of a built-in model, fetched and converted first if it must be."""
+    folder = assets.pull(name, progress)
+    packed = next((file for file in assets.find(name).files if file.name.endswith(".gguf")), None)
+    if packed is None:
+        return folder
+    from gradleak.models.gguf import converted
+
+    with _quiet():
+        return converted(name, folder / packed.name, packed.sha256, progress)
 
 
 def resolve_device(name: str) -> torch.device:

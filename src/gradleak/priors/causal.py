@@ -12,6 +12,8 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 
 SENTENCES_AT_ONCE = 64
+# Texts whose score is kept: candidates come back round after round.
+REMEMBERED = 100_000
 
 
 class CausalPrior:
@@ -28,26 +30,34 @@ class CausalPrior:
         tokenizer = language_model.tokenizer
         starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
         self._start = next((token for token in starts if token is not None), None)
+        self._totals: dict[str, float] = {}
 
     @classmethod
     def load(cls, source: str, target: TargetModel, progress: Progress = SILENT) -> CausalPrior:
         """Load the language model by folder or hub id."""
         device = str(target.device)
-        return cls(load_model(source, task="causal-lm", device=device, progress=progress), target)
+        language_model = load_model(source, task="causal-lm", device=device, progress=progress)
+        language_model.module.bfloat16()  # twice as fast where the processor can, and orders do not hang on it
+        return cls(language_model, target)
 
     @torch.no_grad()
     def nll(self, sentences: Sequence[Sequence[int]]) -> Tensor:
         """Negative log-likelihood of the text, a target token, in nats."""
-        losses: list[float] = []
-        for first in range(0, len(sentences), SENTENCES_AT_ONCE):
-            losses.extend(self._totals(sentences[first : first + SENTENCES_AT_ONCE]))
-        return torch.tensor([loss / max(1, len(s)) for loss, s in zip(losses, sentences, strict=True)])
+        texts = [self._target.decode(sentence) for sentence in sentences]
+        if len(self._totals) > REMEMBERED:
+            self._totals.clear()
+        new = [text for text in dict.fromkeys(texts) if text not in self._totals]
+        for first in range(0, len(new), SENTENCES_AT_ONCE):
+            some = new[first : first + SENTENCES_AT_ONCE]
+            self._totals.update(zip(some, self._losses(some), strict=True))
+        return torch.tensor([self._totals[t] / max(1, len(s)) for t, s in zip(texts, sentences, strict=True)])
 
-    def _totals(self, sentences: Sequence[Sequence[int]]) -> list[float]:
-        batch = self._lm.pad([self._tokens(self._target.decode(s)) for s in sentences])
-        logs = self._lm.logits(ids=batch.ids, mask=batch.mask)[:, :-1].log_softmax(dim=-1)
-        picked = logs.gather(-1, batch.ids[:, 1:, None])[..., 0] * batch.mask[:, 1:]
-        return [float(total) for total in -picked.sum(dim=1)]
+    def _losses(self, texts: Sequence[str]) -> list[float]:
+        """The whole negative log-likelihood of every text."""
+        batch = self._lm.pad([self._tokens(text) for text in texts])
+        logits = self._lm.logits(ids=batch.ids, mask=batch.mask)[:, :-1].float()
+        picked = logits.gather(-1, batch.ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=-1)
+        return [float(total) for total in -(picked * batch.mask[:, 1:]).sum(dim=1)]
 
     def _tokens(self, text: str) -> list[int]:
         tokens = self._lm.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -61,7 +71,7 @@ class CausalPrior:
         tokens: list[int] = []
         while len(tokens) < length and len(drawn) < min(4 * length + 8, self._lm.max_length):
             batch = self._lm.pad([drawn])
-            weights = self._lm.logits(ids=batch.ids, mask=batch.mask)[0, -1].softmax(dim=-1).cpu()
+            weights = self._lm.logits(ids=batch.ids, mask=batch.mask)[0, -1].float().softmax(dim=-1).cpu()
             weights[self._lm.tokenizer.all_special_ids] = 0
             drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
             text = self._lm.decode(drawn[1:])

@@ -13,7 +13,7 @@ from gradleak.files import write_text
 from gradleak.highlight import highlight
 from gradleak.report.figures import score_figure, trace_figure
 from gradleak.results import Results
-from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, status_note, threat_model
+from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, remarks, status_note, threat_model
 
 FILE = "report.html"
 
@@ -30,6 +30,7 @@ def render(results: Results) -> str:
             outcome=outcome(results),
             note=status_note(results),
             threat=threat_model(results.scenario),
+            remarks=remarks(results),
             caveat=CAVEAT,
             # The figures hold numbers and our own words only, so they may pass unescaped.
             scores=Markup(score_figure(results)),

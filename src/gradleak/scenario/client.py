@@ -6,33 +6,45 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from gradleak.defenses import parse_defenses
+from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
-from gradleak.models.target import Batch, TargetModel
+from gradleak.models.target import TargetModel
+from gradleak.scenario.training import local_training
 from gradleak.update import GRANTS, ClientRule, Known, Manifest, Update
 
-# What the published attacks take as given. Printed with every result.
-PAPER_GRANTS = ("batch_size", "labels", "lengths")
+# What an attacker is told unless the audit says otherwise.
+DEFAULT_GRANTS = ("batch_size",)
 
 
 class Client:
-    """A federated client under FedSGD: one gradient of the mean loss over its batch, model in eval mode.
+    """A federated client: trains on its texts by its rule, defends the result, and sends it.
 
     >>> from gradleak import Client, load_model
-    >>> client = Client(load_model("minilm"))
+    >>> client = Client(load_model("minilm"), known=("batch_size", "labels"))
     >>> update = client.update(["Her biopsy came back clear."], labels=[0])
     >>> update.known.labels, round(float(update.tensors["classifier.bias"].abs().sum()), 3) > 0
     ((0,), True)
     """
 
-    def __init__(self, model: TargetModel, known: Collection[str] = PAPER_GRANTS) -> None:
+    def __init__(
+        self,
+        model: TargetModel,
+        known: Collection[str] = DEFAULT_GRANTS,
+        rule: ClientRule | str = "fedsgd",
+        defenses: Sequence[Defense | str] = (),
+    ) -> None:
+        """`known` is what the attacker is told; `rule` and `defenses` may be texts, as on the command line."""
         strange = set(known) - set(GRANTS)
         if strange:
             raise GradleakError(f"unknown grant {sorted(strange)[0]!r}; known: {', '.join(GRANTS)}")
         self.model = model
         self.known = tuple(name for name in GRANTS if name in known)
+        self.rule = ClientRule.parse(rule) if isinstance(rule, str) else rule
+        self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
 
-    def update(self, texts: Sequence[str], labels: Sequence[int | str] | None = None) -> Update:
-        """Train one step on the texts and return what would be sent.
+    def update(self, texts: Sequence[str], labels: Sequence[int | str] | None = None, seed: int = 0) -> Update:
+        """Train on the texts and return what would be sent; `seed` fixes dropout and noise.
 
         Classification needs a label a text: a class number, or a class name the model's config knows.
         """
@@ -40,7 +52,13 @@ class Client:
             raise GradleakError("a client needs at least one text")
         batch = self.model.encode(texts)
         classes = self._classes(texts, labels)
-        gradients = self._gradients(batch, classes)
+        targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            tensors = local_training(self.model, batch, targets, self.rule)
+        generator = torch.Generator().manual_seed(seed)
+        for defense in self.defenses:
+            tensors = defense.apply(tensors, generator)
         known = Known(
             batch_size=len(texts) if "batch_size" in self.known else None,
             labels=tuple(classes) if "labels" in self.known and classes is not None else None,
@@ -50,10 +68,11 @@ class Client:
             task=self.model.task,
             family=self.model.adapter.family.name,
             model_fingerprint=self.model.fingerprint,
-            client=ClientRule(name="fedsgd"),
+            client=self.rule,
+            defenses=tuple(str(defense) for defense in self.defenses),
             known=known,
         )
-        return Update(gradients, manifest)
+        return Update(tensors, manifest)
 
     def _classes(self, texts: Sequence[str], labels: Sequence[int | str] | None) -> list[int] | None:
         if self.model.task == "causal-lm":
@@ -63,14 +82,6 @@ class Client:
                 f"classification needs one label a text: {len(texts)} texts, {len(labels or ())} labels"
             )
         return [class_number(self.model, label) for label in labels]
-
-    def _gradients(self, batch: Batch, classes: list[int] | None) -> dict[str, torch.Tensor]:
-        targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
-        parameters = self.model.parameters()
-        loss = self.model.loss(targets, ids=batch.ids, mask=batch.mask)
-        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-        # A parameter the loss does not reach is not trained, so nothing is sent for it.
-        return {name: g.detach() for name, g in zip(parameters, gradients, strict=True) if g is not None}
 
 
 def class_number(model: TargetModel, label: int | str) -> int:

@@ -13,8 +13,13 @@ from gradleak.matching.dummies import Dummies
 from gradleak.models.target import TargetModel
 
 
-def empty_dummies(model: TargetModel, knowledge: Sequence[Knowledge]) -> tuple[Dummies, Tensor]:
-    """One row an update, and (rows, sentences, positions) where nothing may change: special tokens and padding."""
+def empty_dummies(
+    model: TargetModel, knowledge: Sequence[Knowledge], owners: Sequence[int]
+) -> tuple[Dummies, Tensor]:
+    """One row a guess, and (rows, sentences, positions) where nothing may change: special tokens and padding.
+
+    `owners` has for every guess the number of the update it is about.
+    """
     if len({len(known.lengths) for known in knowledge}) != 1:
         raise GradleakError("updates that are attacked together must have the same batch size")
     shape = (len(knowledge), len(knowledge[0].lengths), max(max(known.lengths) for known in knowledge))
@@ -33,5 +38,5 @@ def empty_dummies(model: TargetModel, knowledge: Sequence[Knowledge]) -> tuple[D
     labels = torch.tensor(classes) if model.task == "classification" else ids.clone()
     ids, mask, labels = (t.to(model.device) for t in (ids, mask, labels))
     embeds = model.embed(ids).masked_fill(~mask[..., None], 0.0)
-    target = torch.arange(len(knowledge), device=model.device)
+    target = torch.tensor(owners, device=model.device)
     return Dummies(embeds, mask, labels, target), ~free.to(model.device)

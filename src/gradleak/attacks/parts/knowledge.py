@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from gradleak.attacks.parts.labels import arrangements, label_counts, label_of_one
+from gradleak.attacks.parts.lengths import length_guesses, longest_sentence, total_tokens
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
-
-# Below this share of the largest row, a gradient row is rounding.
-ROW_NOISE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -24,66 +22,44 @@ class Knowledge:
     found: list[str]
 
 
-def gather(update: Update, model: TargetModel, attack: str) -> Knowledge:
-    """Take what is granted, find the rest where one sentence's gradient reveals it, refuse otherwise."""
+def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[Knowledge]:
+    """Take what is granted, find the rest: one entry if the gradient tells, else up to `most` guesses, best first."""
     known = update.known
     size = known.batch_size or len(known.lengths or known.labels or ())
     if not size:
         raise GradleakError(f"{attack} needs the batch size and this update does not grant it")
-    found = []
-    if known.lengths is not None:
-        lengths = list(known.lengths)
-    else:
-        found.append("lengths")
-        lengths = [_single(size, "lengths", attack, length_from_positions(update, model))]
-    labels = None
-    if model.task == "classification":
-        if known.labels is not None:
-            labels = list(known.labels)
-        else:
-            found.append("labels")
-            labels = [_single(size, "labels", attack, label_from_head(update, model))]
-    return Knowledge(lengths, labels, found)
+    needs_labels = model.task == "classification"
+    found = ["lengths"] if known.lengths is None else []
+    found += ["labels"] if needs_labels and known.labels is None else []
+    lengths = list(itertools.islice(_lengths(update, model, size), most))
+    guesses = []
+    for at, row in enumerate(lengths):
+        equal = len(set(row)) == 1
+        for number, labels in enumerate(itertools.islice(_labels(update, model, size, equal), most)):
+            guesses.append((at + number, Knowledge(row, labels if needs_labels else None, found)))
+    # Along the diagonals, so that the likeliest of both come first.
+    return [guess for _, guess in sorted(guesses, key=lambda entry: entry[0])[:most]]
 
 
-def length_from_positions(update: Update, model: TargetModel) -> int | None:
-    """The longest sentence's token count: position rows beyond it have no gradient."""
-    table = model.adapter.positions
-    gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
-    if gradient is None:
-        return None
-    used = _used_rows(gradient).nonzero()
-    if not len(used):
-        return None
-    # A language model predicts nothing from its last token, so that position has no gradient.
-    unseen = 1 if model.task == "causal-lm" else 0
-    return int(used.max()) + 1 - model.adapter.family.first_position + unseen
+def _lengths(update: Update, model: TargetModel, size: int) -> Iterator[list[int]]:
+    if update.known.lengths is not None:
+        return iter([list(update.known.lengths)])
+    longest = longest_sentence(update, model)
+    total = None if size == 1 and longest else total_tokens(update, model, size)
+    return length_guesses(model, size, longest, total)
 
 
-def label_from_head(update: Update, model: TargetModel) -> int | None:
-    """The class of a single example: cross-entropy pulls only the true class's logit up.
-
-    The bias gradient is (probability − one for the true class), so one entry is negative. Without a bias
-    the weight rows tell for three classes or more: the true class's row points against all the others.
-    """
-    name = model.adapter.name_of(model.adapter.output_layer)
-    bias = update.tensors.get(f"{name}.bias")
-    if bias is not None:
-        return int(bias.argmin()) if float(bias.min()) < 0 else None
-    weight = update.tensors.get(f"{name}.weight")
-    if weight is None or len(weight) < 3:
-        return None
-    signs = torch.nn.functional.normalize(weight, dim=1) @ torch.nn.functional.normalize(weight, dim=1).T
-    return int(signs.sum(dim=1).argmin())
-
-
-def _used_rows(gradient: Tensor) -> Tensor:
-    sizes = gradient.norm(dim=1)
-    return sizes > ROW_NOISE * sizes.max()
-
-
-def _single(size: int, what: str, attack: str, value: int | None) -> int:
-    if size > 1 or value is None:
-        reason = f"of a batch of {size}" if size > 1 else "from the tensors in this update"
-        raise GradleakError(f"{attack} cannot find the {what} {reason} and the update does not grant them")
-    return value
+def _labels(update: Update, model: TargetModel, size: int, equal: bool) -> Iterator[list[int]]:
+    """Labels a batch may have; if all lengths are equal it does not matter which sentence has which."""
+    if model.task != "classification":
+        yield []
+        return
+    if update.known.labels is not None:
+        yield list(update.known.labels)
+        return
+    told = label_of_one(update, model) if size == 1 else None
+    if told is not None:
+        yield [told]
+        return
+    for counts in label_counts(update, model, size):
+        yield from arrangements(counts, ordered=not equal)

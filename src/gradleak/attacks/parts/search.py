@@ -1,4 +1,8 @@
-"""The search that gradient-matching attacks share: many updates side by side, row k for update k."""
+"""The search that gradient-matching attacks share: many updates side by side.
+
+An update has one row, or several if its labels or lengths are guessed; then the rows race for some steps and only
+the best goes on.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +46,22 @@ class MatchingSearch:
         model: TargetModel,
         engine: Engine,
         prior: Prior | None,
-        generators: Sequence[torch.Generator],
-        knowledge: Sequence[Knowledge],
+        seeds: Sequence[int],
+        guesses: Sequence[Sequence[Knowledge]],
     ) -> None:
+        """`seeds` and `guesses` have an entry an update."""
         self.options = options
         self.model = model
         self.engine = engine
         self.prior = prior
-        self.generators = generators
-        self.knowledge = knowledge
+        self.knowledge = [guess for each in guesses for guess in each]
+        self.owners = [update for update, each in enumerate(guesses) for _ in each]
+        self.generators = [torch.Generator().manual_seed(seeds[owner]) for owner in self.owners]
         self.vocabulary = Vocabulary.of(model)
-        self.dummies, self.fixed = empty_dummies(model, knowledge)
+        self.dummies, self.fixed = empty_dummies(model, self.knowledge, self.owners)
         self.best = self.dummies.embeds.clone()
-        self.best_loss = self.dummies.embeds.new_full((len(knowledge),), float("inf"))
-        self.traces: list[list[TracePoint]] = [[] for _ in knowledge]
+        self.best_loss = self.dummies.embeds.new_full((len(self.knowledge),), float("inf"))
+        self.traces: list[list[TracePoint]] = [[] for _ in self.knowledge]
         self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
         self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
         self.answers = torch.zeros_like(self.fixed, dtype=torch.long)
@@ -89,15 +95,20 @@ class MatchingSearch:
             if time.monotonic() - shown > GLIMPSE_SECONDS:
                 shown = time.monotonic()
                 progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._glimpse(step))
+            self._end_race(step)
             if step == self.options.steps or self._all_settled(step):
                 break  # the pass after the last step only judges it
             self._step(optimizer, gradients + pull_gradient, step)
-            if self._discrete_is_due(step):
+            if self.options.discrete == "alternate" and self._discrete_is_due(step):
                 self._discrete(budget)
+        if self.options.discrete == "end":
+            self._reorder_answers(budget)
+            return not budget.over
         return True
 
-    def answer(self, row: int) -> Reconstruction:
-        """The best iterate of one row, as text."""
+    def answer(self, update: int) -> Reconstruction:
+        """The best iterate of an update's best row, as text."""
+        row = self._best_row(update)
         known = self.knowledge[row]
         tokens, cosines = self.vocabulary.nearest(self.best[row][~self.fixed[row]])
         bag: dict[str, float] = {}
@@ -141,6 +152,18 @@ class MatchingSearch:
         self.answers = answers
         self.settled |= step - self.changed_at >= self.options.patience
         return bool(self.settled.all())
+
+    def _best_row(self, update: int) -> int:
+        rows = [row for row, owner in enumerate(self.owners) if owner == update]
+        return min(rows, key=lambda row: float(self.best_loss[row]))
+
+    def _end_race(self, step: int) -> None:
+        """After some steps, of the rows with different guesses about one update only the best goes on."""
+        if step == min(self.options.race, self.options.steps):
+            for update in set(self.owners):
+                winner = self._best_row(update)
+                losers = [row for row, owner in enumerate(self.owners) if owner == update and row != winner]
+                self.settled[losers] = True
 
     def _remember(self, step: int, loss: Tensor) -> None:
         """Keep every row that is better than ever before, exactly as it was when it was judged."""
@@ -188,6 +211,19 @@ class MatchingSearch:
         return (
             every > 0 and step > 0 and step % every == 0 and step >= self.options.discrete_after * self.options.steps
         )
+
+    def _reorder_answers(self, budget: Budget) -> None:
+        """The ablation: as many discrete phases as there would have been, all after the last step."""
+        self.settled = torch.tensor(
+            [row != self._best_row(owner) for row, owner in enumerate(self.owners)], device=self.settled.device
+        )
+        with torch.no_grad():
+            self.dummies.embeds.copy_(self.best)
+        self._relabel()
+        for step in range(self.options.steps):
+            if self._discrete_is_due(step):
+                self._discrete(budget)
+        self.best = self.dummies.embeds.detach().clone()
 
     def _discrete(self, budget: Budget) -> None:
         """Every sentence in turn takes the best of many orders; later sentences see what earlier ones became."""

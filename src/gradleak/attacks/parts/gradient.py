@@ -1,0 +1,22 @@
+"""The gradient an update stands for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gradleak.update import Update
+
+
+def as_gradient(update: Update) -> Update:
+    """An update whose tensors are, or approximate, the gradient of the mean loss over the batch.
+
+    Weights that moved by plain SGD moved by the step size times the sum of the gradients along the way. While the
+    steps are small, these are the gradients at the start, and their mean is that of the whole batch.
+    """
+    rule = update.manifest.client
+    if rule.name == "fedsgd":
+        return update
+    known = update.known
+    sentences = known.batch_size or len(known.lengths or known.labels or ()) or rule.batch
+    scale = 1 / (rule.lr * rule.steps(sentences))
+    return dataclasses.replace(update, tensors={name: t * scale for name, t in update.tensors.items()})

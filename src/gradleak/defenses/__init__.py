@@ -1,0 +1,24 @@
+"""What a client can do to its update before it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradleak.defenses.base import Defense
+from gradleak.registry import Registry
+from gradleak.specs import checked, split_spec
+
+DEFENSES: Registry[type[Defense]] = Registry("defence", {"noise": "gradleak.defenses.noise:GaussianNoise"})
+
+
+def parse_defenses(specs: Sequence[str]) -> list[Defense]:
+    """The defences of texts such as `noise:sigma=0.01`, in the order in which they act.
+
+    >>> parse_defenses(["noise:sigma=0.01"])
+    [GaussianNoise(sigma=0.01)]
+    """
+    found = []
+    for spec in specs:
+        name, values = split_spec(spec)
+        found.append(checked(DEFENSES.get(name), values, f"defence {name!r}"))
+    return found

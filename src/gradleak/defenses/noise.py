@@ -1,0 +1,25 @@
+"""Gaussian noise on every coordinate, without clipping: what the LAMP paper's Table 5 measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gradleak.defenses.base import Defense
+
+
+class GaussianNoise(Defense):
+    name = "noise"
+    summary = "Gaussian noise of a fixed size on every coordinate (no clipping, so no privacy guarantee)"
+
+    sigma: float = Field(gt=0, description="standard deviation of the noise on one coordinate")
+
+    def apply(self, tensors: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        noisy = {}
+        for name, tensor in tensors.items():
+            noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+            noisy[name] = tensor + self.sigma * noise.to(tensor.device)
+        return noisy

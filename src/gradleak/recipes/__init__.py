@@ -1,0 +1,1 @@
+"""Tables of papers as files: what to run, and the published numbers to set beside it."""

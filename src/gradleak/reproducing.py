@@ -1,0 +1,201 @@
+"""Running a recipe: one audit a cell, finished cells kept, the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from gradleak.attacks import ATTACKS
+from gradleak.auditing import audit
+from gradleak.budget import Budget
+from gradleak.config import read_yaml
+from gradleak.errors import GradleakError
+from gradleak.files import output_folder, write_text
+from gradleak.models.load import load_model
+from gradleak.models.target import TargetModel
+from gradleak.progress import Progress
+from gradleak.registry import suggest
+from gradleak.results import FILE, Results, load_results
+from gradleak.scenario.client import DEFAULT_GRANTS
+from gradleak.scenario.data import Row
+from gradleak.scenario.datasets import read_dataset
+from gradleak.scoring.interval import Interval
+from gradleak.version import __version__
+
+TABLE_FILE = "table.md"
+SHOWN = ("rouge1", "rouge2", "rougeL")
+
+
+class Cell(BaseModel):
+    """One line of a table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    data: str
+    attack: str
+    options: dict[str, Any] = {}
+    batch_size: int = Field(1, ge=1)
+    client: str = "fedsgd"
+    defenses: tuple[str, ...] = ()
+    paper: dict[str, tuple[float, float, float]] = Field({}, description="R-1, R-2, R-L by the paper's model")
+
+
+class Recipe(BaseModel):
+    """One table of a paper."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    source: str
+    notes: str = ""
+    model: str = "minilm"
+    trials: int = Field(20, ge=1)
+    known: tuple[str, ...] = DEFAULT_GRANTS
+    cells: tuple[Cell, ...]
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package."""
+    files = resources.files("gradleak.recipes").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def load_recipe(name: str) -> Recipe:
+    """A recipe by name, or from a file."""
+    if name in recipe_names():
+        with resources.as_file(resources.files("gradleak.recipes").joinpath(f"{name}.yaml")) as path:
+            values = read_yaml(path)
+    elif name.endswith((".yaml", ".yml")):
+        values = read_yaml(Path(name))
+    else:
+        raise GradleakError(f"unknown recipe {name!r}; {suggest(name, recipe_names())}")
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise GradleakError(f"recipe {name}: {where}: {first['msg']}") from error
+
+
+def reproduce(
+    recipe: Recipe,
+    *,
+    data_dir: Path,
+    out: Path,
+    model: str | None = None,
+    trials: int | None = None,
+    seed: int = 0,
+    only: str | None = None,
+    options: dict[str, Any] | None = None,
+    budget: Budget | None = None,
+    progress: Progress,
+) -> Iterator[tuple[Cell, Results]]:
+    """Every cell with its results, in order. Cells whose results lie in `out` already are not run again.
+
+    A cell that the budget cut short is not written, so that the next run does it whole.
+    """
+    cells = [cell for cell in recipe.cells if only is None or re.search(only, cell.name, re.IGNORECASE)]
+    if not cells:
+        raise GradleakError(f"no cell matches {only!r}; cells: {', '.join(cell.name for cell in recipe.cells)}")
+    rows = {name: read_dataset(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
+    limit = budget or Budget()
+    with output_folder(out) as folder:
+        target = load_model(model or recipe.model, progress=progress)
+        for cell in cells:
+            chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {})}})
+            settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
+            place = folder / _identity(chosen, settings, target)
+            if not (place / FILE).is_file():
+                if limit.over:
+                    return
+                results = _run(chosen, settings, target, rows[cell.data], limit, progress)
+                if results.status != "completed":
+                    return
+                with output_folder(place):
+                    results.save(place)
+            yield cell, load_results(place)
+
+
+def _run(
+    cell: Cell, settings: dict[str, Any], model: TargetModel, rows: Sequence[Row], budget: Budget, progress: Progress
+) -> Results:
+    return audit(
+        model,
+        data=rows,
+        attack=cell.attack,
+        options=cell.options,
+        batch_size=cell.batch_size,
+        client=cell.client,
+        defenses=cell.defenses,
+        budget=budget,
+        progress=progress,
+        **settings,
+    )
+
+
+def _fitting(cell: Cell, options: dict[str, Any]) -> dict[str, Any]:
+    """Options for all cells go to the attacks that have them."""
+    known = ATTACKS.get(cell.attack).Options.model_fields
+    return {key: value for key, value in options.items() if key in known}
+
+
+def _identity(cell: Cell, settings: dict[str, Any], model: TargetModel) -> str:
+    """A folder name that changes with everything that decides the result."""
+    decides = {**cell.model_dump(exclude={"paper", "name"}), **settings, "model": model.fingerprint, "v": __version__}
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:10]
+    return f"{re.sub('[^a-z0-9]+', '-', cell.name.lower()).strip('-')}-{digest}"
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def print_recipe(recipe: Recipe, done: Sequence[tuple[Cell, Results]], model: str, console: Console) -> None:
+    """Ours with intervals, the paper's beside it."""
+    table = Table(title=f"{recipe.title} ({recipe.source}); ours on {model}", title_justify="left")
+    for heading in _headings(done):
+        table.add_column(heading, no_wrap=True)
+    for line in _lines(done):
+        table.add_row(*line)
+    console.print(table)
+    if recipe.notes:
+        console.print(recipe.notes.strip(), style="dim")
+
+
+def markdown(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> str:
+    """The same table for a document."""
+    lines = [_headings(done), ["---"] * len(_headings(done)), *_lines(done)]
+    return f"{recipe.title}: {recipe.source}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def write_table(folder: Path, recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> Path:
+    return write_text(folder / TABLE_FILE, markdown(recipe, done))
+
+
+def _headings(done: Sequence[tuple[Cell, Results]]) -> list[str]:
+    papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
+    return ["", "R-1", "R-2", "R-L", "trials", "s a trial", *(f"paper, {name}" for name in papers)]
+
+
+def _lines(done: Sequence[tuple[Cell, Results]]) -> list[list[str]]:
+    papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
+    lines = []
+    for cell, results in done:
+        seconds = sum(trial.seconds for trial in results.trials) / len(results.trials)
+        ours = [_interval(results.summary[name]) for name in SHOWN]
+        theirs = [" / ".join(f"{x:g}" for x in cell.paper.get(name, ())) for name in papers]
+        lines.append([cell.name, *ours, str(len(results.trials)), f"{seconds:.0f}", *theirs])
+    return lines
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.mean:.1f} [{interval.low:.0f}, {interval.high:.0f}]"

@@ -1,0 +1,59 @@
+"""Public corpora by name, found in a folder under the file names they are commonly kept in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradleak.errors import GradleakError
+from gradleak.registry import suggest
+from gradleak.scenario.data import Row, read_data
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A corpus in one table, under one of several file names."""
+
+    files: tuple[str, ...]
+    text: str | None
+    label: str | None
+
+    def read(self, name: str, folder: Path) -> list[Row]:
+        place = _first(name, folder, self.files)
+        return read_data(place, self.text, self.label)
+
+
+@dataclass(frozen=True)
+class _ClassFiles:
+    """A corpus with a plain text file a class."""
+
+    classes: tuple[tuple[str, ...], ...]
+
+    def read(self, name: str, folder: Path) -> list[Row]:
+        rows = []
+        for label, files in enumerate(self.classes):
+            rows += [Row(row.text, label) for row in read_data(_first(name, folder, files))]
+        return rows
+
+
+DATASETS: dict[str, _Table | _ClassFiles] = {
+    "cola": _Table(("cola_train.tsv", "CoLA/train.tsv", "cola/train.tsv", "in_domain_train.tsv"), "4", "2"),
+    "sst2": _Table(("sst2_train.tsv", "SST-2/train.tsv", "sst2/train.tsv"), "sentence", "label"),
+    "rotten_tomatoes": _ClassFiles(
+        (("rt_polarity_neg.txt", "rt-polarity.neg.txt"), ("rt_polarity_pos.txt", "rt-polarity.pos.txt"))
+    ),
+}
+
+
+def read_dataset(name: str, folder: Path) -> list[Row]:
+    """All rows of a corpus, from the files in a folder."""
+    if name not in DATASETS:
+        raise GradleakError(f"unknown dataset {name!r}; {suggest(name, DATASETS)}")
+    return DATASETS[name].read(name, folder)
+
+
+def _first(name: str, folder: Path, files: tuple[str, ...]) -> Path:
+    for file in files:
+        if (folder / file).is_file():
+            return folder / file
+    raise GradleakError(f"{folder} holds no file of {name}; looked for {', '.join(files)}")

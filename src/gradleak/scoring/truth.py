@@ -1,0 +1,31 @@
+"""How well the true batch itself explains an update: the best that matching could ever reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.matching.distances import Distance
+from gradleak.matching.dummies import Dummies
+from gradleak.matching.naive import NaiveEngine
+from gradleak.models.target import TargetModel
+from gradleak.update import Update
+
+
+def truth_distance(update: Update, texts: Sequence[str], labels: Sequence[int] | None, model: TargetModel) -> float:
+    """Mean of 1 - cos between the update and the gradient of the true batch, word table left out.
+
+    Zero for a plain gradient. Dropout, local steps and noise raise it: so much the attacker cannot explain.
+    """
+    batch = model.encode(texts)
+    targets = batch.ids if labels is None else torch.tensor(labels, device=model.device)
+    dummies = Dummies(
+        embeds=model.embed(batch.ids)[None],
+        mask=batch.mask[None],
+        labels=targets[None],
+        target=torch.zeros(1, dtype=torch.long, device=model.device),
+    )
+    engine = NaiveEngine(model, [as_gradient(update).tensors], Distance("cosine"))
+    return max(0.0, float(engine.values(dummies)))

@@ -1,0 +1,52 @@
+"""Differentiating through a client's local steps: exact where the averaged gradient is not."""
+
+import torch
+from tiny import TEXTS, tiny_model
+
+from gradleak import Client
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.matching.distances import Distance
+from gradleak.matching.dummies import Dummies
+from gradleak.matching.naive import NaiveEngine
+from gradleak.matching.unrolled import UnrolledEngine
+
+RULE = "fedavg:epochs=2,batch=2,lr=0.1"
+
+
+def setup():
+    model = tiny_model("bert", "classification")
+    model.module.double()
+    update = Client(model, rule=RULE).update(TEXTS, [0, 1, 1])
+    batch = model.encode(TEXTS)
+    target = torch.zeros(1, dtype=torch.long)
+    truth = Dummies(model.embed(batch.ids)[None], batch.mask[None], torch.tensor([[0, 1, 1]]), target)
+    return model, update, truth
+
+
+def test_the_truth_explains_long_local_training_exactly():
+    model, update, truth = setup()
+    exact = UnrolledEngine(model, [update.tensors], Distance("cosine"), [update.manifest.client])
+    average = NaiveEngine(model, [as_gradient(update).tensors], Distance("cosine"))
+    assert float(exact.values(truth)) < 1e-3  # the word table, which dummies do not read, moves a little too
+    assert float(average.values(truth)) > 10 * float(exact.values(truth))
+
+
+def test_one_step_is_the_plain_gradient():
+    model, _, truth = setup()
+    update = Client(model, rule="fedavg:epochs=1,batch=3,lr=0.1").update(TEXTS, [0, 1, 1])
+    other = truth.with_embeds(truth.embeds + 0.1)
+    unrolled = UnrolledEngine(model, [update.tensors], Distance("cosine"), [update.manifest.client])
+    plain = NaiveEngine(model, [as_gradient(update).tensors], Distance("cosine"))
+    for found, expected in zip(unrolled.values_and_gradients(other), plain.values_and_gradients(other), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_derivative_is_that_of_the_value():
+    model, update, truth = setup()
+    engine = UnrolledEngine(model, [update.tensors], Distance("cosine"), [update.manifest.client])
+    start = truth.with_embeds(truth.embeds + 0.1)
+    _, gradient = engine.values_and_gradients(start)
+    direction = torch.randn(start.embeds.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    direction = direction * start.mask[..., None]
+    up, down = (engine.values(start.with_embeds(start.embeds + h * direction)) for h in (1e-5, -1e-5))
+    torch.testing.assert_close((up - down) / 2e-5, (gradient * direction).sum()[None], rtol=1e-4, atol=1e-8)
