@@ -170,4 +170,4 @@ class _Run:
         torch.nn.utils.clip_grad_norm_(self.model.module.parameters(), CLIP)
         self.optimizer.param_groups[0]["lr"] = self.settings.lr * (1 - self.step / self.steps)
         self.optimizer.step()
-        return float(loss)
+        return float(loss.detach())

@@ -1,0 +1,82 @@
+"""Recipes: every one is well-formed, cells run once, and the paper's numbers stand beside ours."""
+
+import pytest
+from tiny import tiny_model, tiny_tokenizer
+
+from gradleak import GradleakError
+from gradleak.attacks import ATTACKS
+from gradleak.budget import Budget
+from gradleak.defenses import parse_defenses
+from gradleak.progress import SILENT
+from gradleak.reproducing import load_recipe, markdown, recipe_names, reproduce, write_table
+from gradleak.scenario.datasets import DATASETS
+from gradleak.update import ClientRule
+
+RECIPE = """
+title: A small table
+source: nowhere
+trials: 2
+known: [batch_size, labels, lengths]
+cells:
+  - {name: one, data: cola, attack: dlg, options: {steps: 2}, paper: {BERT-base: [59.3, 7.7, 46.2]}}
+  - {name: two, data: cola, attack: lamp-cos, options: {steps: 2, prior: none, prior_weight: 0}, batch_size: 2}
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    lines = [f"x\t{i % 2}\t\tRosa moved to ward {i}." for i in range(12)]
+    (tmp_path / "cola_train.tsv").write_text("\n".join(lines))
+    (tmp_path / "small.yaml").write_text(RECIPE)
+    tiny_model("bert", "classification").module.save_pretrained(tmp_path / "model")
+    tiny_tokenizer("bert").save_pretrained(tmp_path / "model")
+    return tmp_path
+
+
+def run(place, **extra):
+    recipe = load_recipe(str(place / "small.yaml"))
+    settings = {"model": str(place / "model"), "progress": SILENT, **extra}
+    return recipe, list(reproduce(recipe, data_dir=place, out=place / "out", **settings))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_that_come_with_the_package(name):
+    recipe = load_recipe(name)
+    assert len({cell.name for cell in recipe.cells}) == len(recipe.cells)
+    for cell in recipe.cells:
+        ATTACKS.get(cell.attack).from_settings(cell.options)
+        ClientRule.parse(cell.client)
+        parse_defenses(cell.defenses)
+        assert cell.data in DATASETS
+
+
+def test_cells_run_once_and_again_when_something_changes(place):
+    recipe, done = run(place)
+    assert [cell.name for cell, _ in done] == ["one", "two"]
+    first = [results.created for _, results in done]
+    folders = set((place / "out").iterdir())
+    _, again = run(place)
+    assert [results.created for _, results in again] == first
+    run(place, trials=1)
+    assert len(set((place / "out").iterdir()) - folders) == 2
+    table = markdown(recipe, done)
+    assert "59.3 / 7.7 / 46.2" in table
+    assert "| two |" in table
+    assert write_table(place / "out", recipe, done).read_text() == table
+
+
+def test_a_spent_budget_leaves_the_cell_for_the_next_run(place):
+    _, done = run(place, budget=Budget(seconds=0))
+    assert done == []
+    _, done = run(place, only="two", options={"candidates": "3", "no_such": "1"})
+    assert [results.attack.options["candidates"] for _, results in done] == [3]
+
+
+def test_errors_say_what_there_is(place, tmp_path):
+    with pytest.raises(GradleakError, match="unknown recipe 'lamp-table'; did you mean"):
+        load_recipe("lamp-table")
+    with pytest.raises(GradleakError, match="no cell matches"):
+        run(place, only="three")
+    (place / "cola_train.tsv").unlink()
+    with pytest.raises(GradleakError, match="holds no file of cola"):
+        run(place)
