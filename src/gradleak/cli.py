@@ -343,13 +343,14 @@ def bench_engine(
     seconds: Annotated[float, typer.Option(help="Longest time for one line of the table.")] = 180,
     json: Annotated[Path | None, typer.Option(help="Write the figures here too.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw how a step grows with tokens and attacks.")] = None,
+    precision: Annotated[str, typer.Option(help="Of the engine: fp32, or bf16; the oracle stays in fp32.")] = "fp32",
 ) -> None:
     """The factor engine against the plain one, interleaved in one run."""
     from gradleak.bench.show import run_engine_bench
     from gradleak.terminal import LiveProgress
 
     with LiveProgress() as progress:
-        run_engine_bench(tuple(models.split(",")), seconds, json, svg, progress)
+        run_engine_bench(tuple(models.split(",")), seconds, json, svg, precision, progress)
 
 
 def _options(pairs: list[str] | None, memory: str | None) -> dict[str, Any] | None:

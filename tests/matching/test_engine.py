@@ -200,3 +200,25 @@ def test_weights_stay_as_they_were():
     assert before.keys() == model.parameters().keys()
     assert all(torch.equal(before[n], p) and p.grad is None for n, p in model.parameters().items())
     assert not any(module._forward_hooks for module in model.module.modules())
+
+
+@pytest.mark.real
+def test_bf16_comes_close(minilm):
+    """Values within a hundredth and slopes in the same direction: enough to search with, not to agree to rounding."""
+    text = "The committee rejected the proposal."
+    update = Client(minilm).update([text], [1])
+    batch = minilm.encode([text])
+    noise = 0.05 * torch.randn(4, *batch.ids.shape, 384, generator=torch.Generator().manual_seed(0))
+    dummies = Dummies(
+        minilm.embed(batch.ids)[None] + noise,
+        batch.mask[None].repeat(4, 1, 1),
+        torch.ones(4, 1, dtype=torch.long),
+        torch.zeros(4, dtype=torch.long),
+    )
+    tokens = int(batch.mask.sum())
+    full, half = (FactorEngine(m, [update.tensors], Distance(), tokens=tokens) for m in (minilm, minilm.halved()))
+    values, slopes = full.values_and_gradients(dummies)
+    near_values, near_slopes = half.values_and_gradients(dummies)
+    assert near_slopes.dtype == torch.float32
+    torch.testing.assert_close(near_values, values, rtol=0.05, atol=0.01)
+    assert float(torch.cosine_similarity(slopes.flatten(1), near_slopes.flatten(1)).min()) > 0.99

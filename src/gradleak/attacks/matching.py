@@ -65,6 +65,9 @@ class MatchingOptions(AttackOptions):
         "average", description="unrolled: differentiate through the client's local steps; exact, slow"
     )
     engine: Literal["factor", "naive"] = Field("factor", description="naive: the slow oracle, for comparison")
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="bf16: faster on large models where it is supported"
+    )
     memory: str | None = Field(None, description="what the engine may use, such as 4GB; default: half of the free")
 
     def defaults_for(self, large: bool) -> dict[str, Any]:
@@ -136,4 +139,5 @@ class MatchingAttack(Attack):
             return NaiveEngine(model, tensors, distance)
         memory = None if options.memory is None else parse_memory(options.memory)
         tokens = max(sum(guess.lengths) for each in guesses for guess in each)
-        return FactorEngine(model, tensors, distance, tokens=tokens, memory=memory)
+        place = model.halved() if options.precision == "bf16" else model
+        return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory)

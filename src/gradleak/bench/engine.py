@@ -37,12 +37,16 @@ class Row:
 
 
 def bench_engine(
-    models: tuple[str, ...], seconds: float, progress: Progress = SILENT, distance: str = "cosine"
+    models: tuple[str, ...],
+    seconds: float,
+    progress: Progress = SILENT,
+    distance: str = "cosine",
+    precision: str = "fp32",
 ) -> Iterator[Row]:
     """Measure one step, a step of 32 attacks at once, and 64 candidates at once, each against the oracle."""
     for name in models:
         model = bench_model(name)
-        bench = _Bench(model, TOKENS, distance)
+        bench = _Bench(model, TOKENS, distance, precision)
         for what, rows, differentiable in (
             ("one step", 1, True),
             ("step, 32 attacks at once", 32, True),
@@ -90,7 +94,7 @@ def bench_model(name: str) -> TargetModel:
 class _Bench:
     """One model at one sentence length."""
 
-    def __init__(self, model: TargetModel, tokens: int, distance: str) -> None:
+    def __init__(self, model: TargetModel, tokens: int, distance: str, precision: str = "fp32") -> None:
         self.model, self.tokens = model, tokens
         text = " ".join(["the river rose again"] * tokens)
         words = model.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -98,7 +102,8 @@ class _Bench:
         update = Client(model).update([model.tokenizer.decode(inner)], [1])
         measure: Any = Distance(distance)  # type: ignore[arg-type]
         self.oracle = NaiveEngine(model, [update.tensors], measure)
-        self.engine = FactorEngine(model, [update.tensors], measure, tokens=tokens)
+        place = model.halved() if precision == "bf16" else model
+        self.engine = FactorEngine(place, [update.tensors], measure, tokens=tokens)
         layers = [m for m in model.module.base_model.modules() if isinstance(m, torch.nn.Linear)]
         self.weights = sum(m.weight.numel() for m in layers)
 

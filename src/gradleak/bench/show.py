@@ -10,15 +10,23 @@ from rich.table import Table
 
 from gradleak.bench.engine import as_json, bench_engine, candidates_memory, growth
 from gradleak.bench.figure import growth_figure
+from gradleak.errors import GradleakError
 from gradleak.files import write_text
 from gradleak.progress import Progress
 
 
 def run_engine_bench(
-    models: tuple[str, ...], seconds: float, json_file: Path | None, svg_file: Path | None, progress: Progress
+    models: tuple[str, ...],
+    seconds: float,
+    json_file: Path | None,
+    svg_file: Path | None,
+    precision: str,
+    progress: Progress,
 ) -> None:
     """Measure, print, and write what was asked for."""
-    table = Table(title="Factor engine against the oracle, 14 tokens, one run", title_justify="left")
+    if precision not in ("fp32", "bf16"):
+        raise GradleakError(f"unknown precision {precision!r}; known: fp32, bf16")
+    table = Table(title=f"Factor engine ({precision}) against the oracle, 14 tokens, one run", title_justify="left")
     for heading in (
         "model",
         "what",
@@ -32,7 +40,7 @@ def run_engine_bench(
     ):
         table.add_column(heading, justify="left" if heading in ("model", "what") else "right")
     rows = []
-    for row in bench_engine(models, seconds, progress):
+    for row in bench_engine(models, seconds, progress, precision=precision):
         rows.append(row)
         ratio = row.ratio
         table.add_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import re
@@ -51,6 +52,10 @@ class TargetModel:
         self.name = name
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
+
+    def halved(self) -> TargetModel:
+        """A copy that computes in bf16."""
+        return TargetModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
 
     # --- what it is -------------------------------------------------------------------------------
 
