@@ -218,3 +218,41 @@ def test_the_control_guesses_at_the_granted_length(minilm):
     assert texts_of(found)[0] != texts_of(found)[1]
     blind = Client(minilm, known=()).update(["The patient died last night."], [1])
     assert len(attack(blind, minilm, "control")[0].sentences) == 1
+
+
+def test_polish_only_gets_closer(tiny, name):
+    """On every family: tokens stay tokens, and the polished answer explains the update at least as well."""
+    from gradleak.attacks.parts.polish import polish
+
+    distances = []
+
+    def watched(engine, model, answer, fixed, vocabulary, **rest):
+        def distance(tokens):
+            embeds = torch.where(fixed[..., None], answer.embeds, model.embed(tokens))
+            if model.task == "causal-lm":
+                answer.labels.copy_(torch.where(fixed, answer.labels, tokens))
+            return engine.values(answer.with_embeds(embeds))
+
+        first = distance(vocabulary.nearest(answer.embeds)[0])
+        found = polish(engine, model, answer, fixed, vocabulary, **rest)
+        distances.append((first, distance(found)))
+        return found
+
+    labels = [0, 1] if tiny.task == "classification" else None
+    update = Client(tiny, TOLD).update(TEXTS[:2], labels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradleak.attacks.parts.search.polish", watched)
+        (found,) = attack(update, tiny, name, polish=3, **QUICK)
+    ((before, after),) = distances
+    assert bool((after <= before * (1 + 1e-5)).all())
+    assert not set(tiny.tokenizer.all_special_ids) & {t for s in found.sentences for t in s.tokens}
+
+
+@pytest.mark.real
+def test_polish_finds_the_right_order(minilm):
+    """A rough search leaves the words in a wrong order; real tokens settle it."""
+    text = "The nurse called the bank."
+    update = Client(minilm, TOLD).update([text], [1])
+    options = {"steps": 120, "lr": 0.03, "init_draws": 10, "init_orders": 0, "discrete_every": 40, "polish": 12}
+    (found,) = attack(update, minilm, "lamp-cos", **options)
+    assert found.sentences[0].text.startswith("the nurse called the bank")

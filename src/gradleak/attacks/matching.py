@@ -57,6 +57,7 @@ class MatchingOptions(AttackOptions):
         "alternate", description="end: all discrete phases after the last step, an ablation"
     )
     candidates: int = Field(200, ge=1, description="orders tried for a sentence in a discrete phase")
+    polish: int = Field(0, ge=0, description="last rounds that move and exchange the answer's tokens; 0: none")
     prior: str = Field("ngram", description="ngram, smollm2, none, or a causal language model (folder or hub id)")
     prior_weight: float = Field(0.2, ge=0, description="weight on the prior's loss a token")
     guesses: int = Field(24, ge=1, description="most guesses at labels and lengths the gradient does not tell")
@@ -119,6 +120,10 @@ class MatchingAttack(Attack):
             progress.begin(self.name, options.steps, "steps")
             finished = search.optimise(budget, progress)
             progress.end()
+            if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
+                progress.begin(f"{self.name}: polishing", options.polish, "rounds")
+                search.polish(budget, progress)
+                progress.end()
         spent = {
             "seconds": (time.monotonic() - started) / len(updates),
             "peak_memory_mb": memory.megabytes,

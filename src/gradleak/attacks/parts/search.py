@@ -19,6 +19,7 @@ from gradleak.attacks.parts.choose import Proposals, choose
 from gradleak.attacks.parts.frame import empty_dummies
 from gradleak.attacks.parts.initial import best_start
 from gradleak.attacks.parts.knowledge import Knowledge
+from gradleak.attacks.parts.polish import polish
 from gradleak.attacks.parts.reorder import propose
 from gradleak.attacks.parts.schedule import learning_rate
 from gradleak.attacks.parts.vocabulary import Vocabulary
@@ -65,6 +66,7 @@ class MatchingSearch:
         self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
         self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
         self.answers = torch.zeros_like(self.fixed, dtype=torch.long)
+        self.polished: Tensor | None = None
 
     def start(self, budget: Budget, progress: Progress) -> None:
         """Fill the free positions with the best of many random starts."""
@@ -105,6 +107,27 @@ class MatchingSearch:
             self._reorder_answers(budget)
             return not budget.over
         return True
+
+    def polish(self, budget: Budget, progress: Progress) -> None:
+        """Move and exchange the answers' tokens until nothing explains the updates better."""
+        chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
+        best = self.dummies.with_embeds(self.best).take(chosen)
+        if self.model.task == "causal-lm":
+            best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self.vocabulary.nearest(best.embeds)[0]))
+        tokens = polish(
+            self.engine,
+            self.model,
+            best,
+            self.fixed[chosen],
+            self.vocabulary,
+            rounds=self.options.polish,
+            candidates=self.options.candidates,
+            generators=[self.generators[row] for row in chosen.tolist()],
+            budget=budget,
+            progress=progress,
+        )
+        self.polished = self.vocabulary.nearest(self.best)[0]
+        self.polished[chosen] = tokens
 
     def answer(self, update: int) -> Reconstruction:
         """The best iterate of an update's best row, as text."""
@@ -261,8 +284,10 @@ class MatchingSearch:
 
     def _sentences(self, row: int) -> list[Sentence]:
         found = []
-        for embeds, fixed in zip(self.best[row], self.fixed[row], strict=True):
+        for number, (embeds, fixed) in enumerate(zip(self.best[row], self.fixed[row], strict=True)):
             tokens, cosines = self.vocabulary.nearest(embeds[~fixed])
+            if self.polished is not None:
+                tokens = self.polished[row, number][~fixed]
             text = self.model.decode(tokens.tolist())
             confidence = float(cosines.mean().clamp(0, 1))
             found.append(Sentence(text=text, tokens=tokens.tolist(), confidence=confidence))

@@ -25,6 +25,12 @@ class Vocabulary:
         ids = model.text_tokens.nonzero()[:, 0]
         return cls(ids, F.normalize(table[ids], dim=1), float(table.norm(dim=1).mean()))
 
+    def near(self, embeds: Tensor, count: int) -> Tensor:
+        """For every embedding the tokens closest in direction, best first, (..., count)."""
+        flat = F.normalize(embeds.reshape(-1, embeds.shape[-1]), dim=1)
+        found = [(part @ self.directions.T).topk(count, dim=1).indices for part in flat.split(1024)]
+        return self.ids[torch.cat(found)].view(*embeds.shape[:-1], count)
+
     def nearest(self, embeds: Tensor) -> tuple[Tensor, Tensor]:
         """For every embedding the token closest in direction, and the cosine between the two."""
         flat = F.normalize(embeds.reshape(-1, embeds.shape[-1]), dim=1)

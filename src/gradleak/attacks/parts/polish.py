@@ -1,0 +1,115 @@
+"""The last touch: the answer's tokens themselves, moved and exchanged until no change explains the update better.
+
+The search before it works on free embeddings, where a wrong order can fit almost as well as the right one. Real
+tokens cannot bend, so among them the right sentence stands out: its distance is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.parts.reorder import propose
+from gradleak.attacks.parts.vocabulary import Vocabulary
+from gradleak.budget import Budget
+from gradleak.matching.dummies import Dummies
+from gradleak.matching.engine import Engine
+from gradleak.models.target import TargetModel
+from gradleak.progress import Progress
+
+# Other tokens tried for a position: those nearest to where the search had put it.
+ALTERNATIVES = 8
+# Rounds without a better candidate after which a row is done; every round draws other moves.
+FAILURES = 2
+
+
+@dataclass
+class _Row:
+    """One guess in tokens: (sentences, positions), its distance, and how often nothing better was found."""
+
+    tokens: Tensor
+    distance: float
+    failures: int = 0
+
+
+def polish(
+    engine: Engine,
+    model: TargetModel,
+    answer: Dummies,
+    fixed: Tensor,
+    vocabulary: Vocabulary,
+    *,
+    rounds: int,
+    candidates: int,
+    generators: Sequence[torch.Generator],
+    budget: Budget,
+    progress: Progress,
+) -> Tensor:
+    """Tokens (rows, sentences, positions) that start as the answer's nearest and only get closer to the update."""
+    near = vocabulary.near(answer.embeds, ALTERNATIVES + 1)
+    rows = [_Row(tokens, float("inf")) for tokens in near[..., 0].clone()]
+    frame = _Frame(model, answer, fixed)
+    values = engine.values(Dummies.concatenate([frame.guesses(k, row.tokens[None]) for k, row in enumerate(rows)]))
+    for row, value in zip(rows, values.tolist(), strict=True):
+        row.distance = value
+    for number in range(rounds):
+        for sentence in range(answer.embeds.shape[1]):
+            active = [k for k, row in enumerate(rows) if row.failures < FAILURES]
+            if budget.over or not active:
+                break
+            proposals = [
+                _variants(rows[k].tokens, sentence, ~fixed[k, sentence], near[k], candidates, generators[k])
+                for k in active
+            ]
+            values = engine.values(
+                Dummies.concatenate([frame.guesses(k, p) for k, p in zip(active, proposals, strict=True)])
+            )
+            for k, proposal, found in zip(active, proposals, values.split([len(p) for p in proposals]), strict=True):
+                _accept(rows[k], proposal, found)
+        progress.advance(number + 1, loss=sum(row.distance for row in rows) / len(rows))
+    return torch.stack([row.tokens for row in rows])
+
+
+def _accept(row: _Row, proposal: Tensor, distances: Tensor) -> None:
+    best = int(distances.argmin())
+    if float(distances[best]) < row.distance:
+        row.tokens, row.distance, row.failures = proposal[best], float(distances[best]), 0
+    else:
+        row.failures += 1
+
+
+def _variants(
+    tokens: Tensor, sentence: int, free: Tensor, near: Tensor, count: int, generator: torch.Generator
+) -> Tensor:
+    """Other orders of one sentence's tokens, and other tokens at one place: (variants, sentences, positions)."""
+    places = free.nonzero()[:, 0]
+    orders = torch.tensor(propose(len(places), count, generator), device=places.device)[1:]
+    moved = tokens.repeat(len(orders), 1, 1)
+    moved[:, sentence, places] = tokens[sentence, places[orders]]
+    exchanged = []
+    for place in places.tolist():
+        for other in near[sentence, place].tolist():
+            if other != int(tokens[sentence, place]):
+                changed = tokens.clone()
+                changed[sentence, place] = other
+                exchanged.append(changed)
+    return torch.cat([moved, *([torch.stack(exchanged)] if exchanged else [])])
+
+
+class _Frame:
+    """Makes dummies of tokens: special tokens and padding stay as the answer has them."""
+
+    def __init__(self, model: TargetModel, answer: Dummies, fixed: Tensor) -> None:
+        self.model, self.answer, self.fixed = model, answer, fixed
+
+    def guesses(self, row: int, tokens: Tensor) -> Dummies:
+        """Dummies for (guesses, sentences, positions) tokens of one row."""
+        here = self.answer.row(row).repeat(len(tokens))
+        fixed = self.fixed[row]
+        embeds = torch.where(fixed[..., None], here.embeds, self.model.embed(tokens).to(here.embeds))
+        if self.model.task == "causal-lm":
+            here.labels.copy_(torch.where(fixed, here.labels, tokens))
+        return here.with_embeds(embeds)
