@@ -250,9 +250,27 @@ def test_polish_only_gets_closer(tiny, name):
 
 @pytest.mark.real
 def test_polish_finds_the_right_order(minilm):
-    """A rough search leaves the words in a wrong order; real tokens settle it."""
-    text = "The nurse called the bank."
-    update = Client(minilm, TOLD).update([text], [1])
-    options = {"steps": 120, "lr": 0.03, "init_draws": 10, "init_orders": 0, "discrete_every": 40, "polish": 12}
-    (found,) = attack(update, minilm, "lamp-cos", **options)
-    assert found.sentences[0].text.startswith("the nurse called the bank")
+    """Given the right words in a wrong order, with one of them wrong, real tokens settle it."""
+    from gradleak.attacks.parts.frame import empty_dummies
+    from gradleak.attacks.parts.knowledge import gather
+    from gradleak.attacks.parts.polish import polish
+    from gradleak.attacks.parts.vocabulary import Vocabulary
+    from gradleak.matching.distances import Distance
+    from gradleak.matching.engine import FactorEngine
+    from gradleak.progress import SILENT
+
+    update = Client(minilm, TOLD).update(["The nurse called the bank about my loan."], [1])
+    frame, fixed = empty_dummies(minilm, gather(update, minilm, "test", 1), [0])
+    rough = minilm.encode(["My nurse called the loan the bank about."])
+    polished = polish(
+        FactorEngine(minilm, [update.tensors], Distance(), tokens=rough.lengths[0]),
+        minilm,
+        frame.with_embeds(torch.where(fixed[..., None], frame.embeds, minilm.embed(rough.ids)[None])),
+        fixed,
+        Vocabulary.of(minilm),
+        rounds=12,
+        generators=[torch.Generator().manual_seed(0)],
+        budget=Budget(),
+        progress=SILENT,
+    )
+    assert minilm.decode(polished[0][~fixed[0]].tolist()) == "the nurse called the bank about my loan."

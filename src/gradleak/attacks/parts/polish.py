@@ -21,7 +21,11 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
 
 # Other tokens tried for a position: those nearest to where the search had put it.
-ALTERNATIVES = 8
+ALTERNATIVES = 4
+# Orders tried in a round.
+ORDERS = 100
+# Below this distance the update is explained: nothing is left to find.
+SOLVED = 1e-4
 # Rounds without a better candidate after which a row is done; every round draws other moves.
 FAILURES = 2
 
@@ -34,6 +38,10 @@ class _Row:
     distance: float
     failures: int = 0
 
+    @property
+    def done(self) -> bool:
+        return self.distance < SOLVED or self.failures >= FAILURES
+
 
 def polish(
     engine: Engine,
@@ -43,7 +51,6 @@ def polish(
     vocabulary: Vocabulary,
     *,
     rounds: int,
-    candidates: int,
     generators: Sequence[torch.Generator],
     budget: Budget,
     progress: Progress,
@@ -57,12 +64,11 @@ def polish(
         row.distance = value
     for number in range(rounds):
         for sentence in range(answer.embeds.shape[1]):
-            active = [k for k, row in enumerate(rows) if row.failures < FAILURES]
+            active = [k for k, row in enumerate(rows) if not row.done]
             if budget.over or not active:
                 break
             proposals = [
-                _variants(rows[k].tokens, sentence, ~fixed[k, sentence], near[k], candidates, generators[k])
-                for k in active
+                _variants(rows[k].tokens, sentence, ~fixed[k, sentence], near[k], generators[k]) for k in active
             ]
             values = engine.values(
                 Dummies.concatenate([frame.guesses(k, p) for k, p in zip(active, proposals, strict=True)])
@@ -81,12 +87,10 @@ def _accept(row: _Row, proposal: Tensor, distances: Tensor) -> None:
         row.failures += 1
 
 
-def _variants(
-    tokens: Tensor, sentence: int, free: Tensor, near: Tensor, count: int, generator: torch.Generator
-) -> Tensor:
+def _variants(tokens: Tensor, sentence: int, free: Tensor, near: Tensor, generator: torch.Generator) -> Tensor:
     """Other orders of one sentence's tokens, and other tokens at one place: (variants, sentences, positions)."""
     places = free.nonzero()[:, 0]
-    orders = torch.tensor(propose(len(places), count, generator), device=places.device)[1:]
+    orders = torch.tensor(propose(len(places), ORDERS, generator), device=places.device)[1:]
     moved = tokens.repeat(len(orders), 1, 1)
     moved[:, sentence, places] = tokens[sentence, places[orders]]
     exchanged = []

@@ -121,7 +121,6 @@ class MatchingSearch:
             self.fixed[chosen],
             self.vocabulary,
             rounds=self.options.polish,
-            candidates=self.options.candidates,
             generators=[self.generators[row] for row in chosen.tolist()],
             budget=budget,
             progress=progress,
