@@ -52,7 +52,7 @@ class Engine(Protocol):
 def buckets(widths: Sequence[int], batch: int) -> list[list[int]]:
     """Rows grouped by width so that padding and the cost of further passes are least together.
 
-    >>> buckets([5, 40, 6, 41, 5], batch=1)
+    >>> buckets([5, 80, 6, 81, 5], batch=1)
     [[3, 1], [2, 0, 4]]
     """
     by_width: dict[int, list[int]] = {}
