@@ -103,12 +103,13 @@ class MatchingAttack(Attack):
     ) -> list[Reconstruction]:
         options = self.options
         started = time.monotonic()
-        guesses = [gather(as_gradient(update), model, self.name, options.guesses) for update in updates]
+        gradients = [as_gradient(update) for update in updates]
+        guesses = [gather(gradient, model, self.name, options.guesses) for gradient in gradients]
         uses_prior = options.discrete_every > 0 and options.prior_weight > 0
         search = MatchingSearch(
             options=options,
             model=model,
-            engine=self._engine(updates, model, guesses),
+            engine=self._engine(updates, gradients, model, guesses),
             prior=load_prior(options.prior if uses_prior else "none", model, progress),
             seeds=seeds,
             guesses=guesses,
@@ -124,6 +125,7 @@ class MatchingAttack(Attack):
                 progress.begin(f"{self.name}: polishing", options.polish, "rounds")
                 search.polish(budget, progress)
                 progress.end()
+                finished = not budget.over  # a polish that was cut short is said, like any other stop
         spent = {
             "seconds": (time.monotonic() - started) / len(updates),
             "peak_memory_mb": memory.megabytes,
@@ -132,14 +134,18 @@ class MatchingAttack(Attack):
         return [search.answer(number).model_copy(update=spent) for number in range(len(updates))]
 
     def _engine(
-        self, updates: Sequence[Update], model: TargetModel, guesses: Sequence[Sequence[Knowledge]]
+        self,
+        updates: Sequence[Update],
+        gradients: Sequence[Update],
+        model: TargetModel,
+        guesses: Sequence[Sequence[Knowledge]],
     ) -> Engine:
         options = self.options
         distance = Distance(options.distance, options.l1_weight)
         if options.fedavg == "unrolled" and updates[0].manifest.client.name == "fedavg":
             rules = [update.manifest.client for update in updates]
             return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
-        tensors = [as_gradient(update).tensors for update in updates]
+        tensors = [gradient.tensors for gradient in gradients]
         if options.engine == "naive":
             return NaiveEngine(model, tensors, distance)
         memory = None if options.memory is None else parse_memory(options.memory)

@@ -31,11 +31,14 @@ def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[K
     needs_labels = model.task == "classification"
     found = ["lengths"] if known.lengths is None else []
     found += ["labels"] if needs_labels and known.labels is None else []
-    lengths = list(itertools.islice(_lengths(update, model, size), most))
+    told = _told_labels(update, model, size)
+    counts = label_counts(update, model, size) if told is None else []
     guesses = []
-    for at, row in enumerate(lengths):
-        equal = len(set(row)) == 1
-        for number, labels in enumerate(itertools.islice(_labels(update, model, size, equal), most)):
+    for at, row in enumerate(itertools.islice(_lengths(update, model, size), most)):
+        # If all lengths are equal it does not matter which sentence has which label.
+        ordered = len(set(row)) > 1
+        open_labels = (labels for each in counts for labels in arrangements(each, ordered=ordered))
+        for number, labels in enumerate(itertools.islice(open_labels if told is None else [told], most)):
             guesses.append((at + number, Knowledge(row, labels if needs_labels else None, found)))
     # Along the diagonals, so that the likeliest of both come first.
     return [guess for _, guess in sorted(guesses, key=lambda entry: entry[0])[:most]]
@@ -49,17 +52,11 @@ def _lengths(update: Update, model: TargetModel, size: int) -> Iterator[list[int
     return length_guesses(model, size, longest, total)
 
 
-def _labels(update: Update, model: TargetModel, size: int, equal: bool) -> Iterator[list[int]]:
-    """Labels a batch may have; if all lengths are equal it does not matter which sentence has which."""
+def _told_labels(update: Update, model: TargetModel, size: int) -> list[int] | None:
+    """The labels where they are granted or plain to see; none for a language model; None if they must be guessed."""
     if model.task != "classification":
-        yield []
-        return
+        return []
     if update.known.labels is not None:
-        yield list(update.known.labels)
-        return
-    told = label_of_one(update, model) if size == 1 else None
-    if told is not None:
-        yield [told]
-        return
-    for counts in label_counts(update, model, size):
-        yield from arrangements(counts, ordered=not equal)
+        return list(update.known.labels)
+    single = label_of_one(update, model) if size == 1 else None
+    return None if single is None else [single]
