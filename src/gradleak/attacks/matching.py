@@ -16,6 +16,7 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.knowledge import Knowledge, gather
+from gradleak.attacks.parts.rounding import signal_shares
 from gradleak.attacks.parts.search import MatchingSearch
 from gradleak.budget import Budget
 from gradleak.matching.distances import Distance, DistanceName
@@ -146,9 +147,10 @@ class MatchingAttack(Attack):
             rules = [update.manifest.client for update in updates]
             return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
         tensors = [gradient.tensors for gradient in gradients]
+        weights = signal_shares(updates, model)
         if options.engine == "naive":
-            return NaiveEngine(model, tensors, distance)
+            return NaiveEngine(model, tensors, distance, weights=weights)
         memory = None if options.memory is None else parse_memory(options.memory)
         tokens = max(sum(guess.lengths) for each in guesses for guess in each)
         place = model.halved() if options.precision == "bf16" else model
-        return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory)
+        return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory, weights=weights)

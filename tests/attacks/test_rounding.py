@@ -1,0 +1,43 @@
+"""What an attacker knows of the rounding in a FedAvg update."""
+
+from __future__ import annotations
+
+import torch
+
+from gradleak import Client, TargetModel
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.attacks.parts.rounding import signal_shares
+
+TEXTS, LABELS = ["She sold the house in May.", "They never answered."], [0, 1]
+
+
+def test_a_gradient_has_no_rounding(tiny_bert: TargetModel) -> None:
+    assert signal_shares([Client(tiny_bert).update(TEXTS, LABELS)], tiny_bert) is None
+
+
+def test_shares_tell_which_parameters_are_drowned(tiny_bert: TargetModel) -> None:
+    """Where the share is high the difference points along the gradient, where it is low it does not."""
+    gradient = Client(tiny_bert).update(TEXTS, LABELS).tensors
+    sent = Client(tiny_bert, rule="fedavg:batch=1,lr=3e-7").update(TEXTS, LABELS)
+    shares = signal_shares([sent], tiny_bert)
+    assert shares is not None
+    approximate = as_gradient(sent).tensors
+    apart = {
+        name: 1 - float(torch.cosine_similarity(gradient[name].flatten(), approximate[name].flatten(), dim=0))
+        for name in gradient
+    }
+    # The keys' bias has no gradient to speak of: a common shift of all keys changes nothing.
+    told = [name for name in gradient if "key.bias" not in name]
+    clear = [apart[name] for name in told if shares[name] > 0.9]
+    drowned = [apart[name] for name in told if shares[name] < 0.1]
+    assert clear and drowned
+    assert max(clear) < 0.1 < sum(drowned) / len(drowned)
+
+
+def test_larger_steps_leave_more_signal(tiny_bert: TargetModel) -> None:
+    totals = []
+    for lr in ("1e-6", "1e-4", "1e-2"):
+        shares = signal_shares([Client(tiny_bert, rule=f"fedavg:lr={lr}").update(TEXTS, LABELS)], tiny_bert)
+        assert shares is not None
+        totals.append(sum(shares.values()))
+    assert totals == sorted(totals) and totals[0] < totals[2]
