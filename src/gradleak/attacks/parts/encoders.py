@@ -1,0 +1,192 @@
+"""Exact recovery from an encoder's update: unmix, search, certify, peel, and again until nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.parts.candidates import Choices, fitting
+from gradleak.attacks.parts.certify import Certificate, Certifier
+from gradleak.attacks.parts.flips import PROMISING, Energy, Frames, descend
+from gradleak.attacks.parts.peel import Explained, explain, peeled
+from gradleak.attacks.parts.spans import Span, span_of
+from gradleak.attacks.parts.unmix import unmix
+from gradleak.budget import Budget
+from gradleak.models.adapter import Part
+from gradleak.models.target import TargetModel
+from gradleak.progress import Progress
+from gradleak.update import Update
+
+# Starts for every possible length in the first round; twice as many after a round that found nothing.
+STARTS, MOST_STARTS = 6, 192
+# A token's share at a position below which it is not tried there.
+LEAST_SHARE = 0.02
+# What rounding leaves of a gradient row that should be zero, against the largest row and against what it was.
+ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
+# Positions looked at when the update does not tell how long sentences are.
+BLOCK = 24
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A certified sentence, with its label and share where the update tells them."""
+
+    tokens: list[int]
+    certificate: Certificate
+    explained: Explained | None
+
+
+class EncoderRecovery:
+    """The rounds on one update, and what they have found so far."""
+
+    def __init__(self, model: TargetModel, update: Update, generator: torch.Generator) -> None:
+        self.model = model
+        self.size = update.known.batch_size
+        self.generator = generator
+        adapter = model.adapter
+        self.first = [adapter.parts[0]["query"], adapter.parts[0]["value"]]
+        self.mixed = adapter.parts[0]["ffn_in"]
+        self.words = adapter.parameter_of(adapter.words)
+        self.positions = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
+        wanted = {part.weight_name for part in (*self.first, self.mixed)} | {self.words, self.positions}
+        self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
+        self.original = dict(self.left)
+        self.certifier = Certifier(model, update)
+        self.found: list[Recovered] = []
+        self.notes: list[str] = []
+
+    def run(self, budget: Budget, progress: Progress) -> None:
+        """Search until every sentence is found, the budget is spent, or many starts find nothing."""
+        starts = STARTS
+        while not budget.over and not self.complete:
+            spans = self._spans()
+            if spans is None:
+                break
+            new = self._round(*spans, starts, budget)
+            progress.advance(len(self.found), text=self.model.decode(self.found[-1].tokens) if self.found else None)
+            starts = max(STARTS, starts // 2) if new else starts * 2
+            if starts > MOST_STARTS:
+                self.notes.append(f"{MOST_STARTS} starts a length found no further sentence")
+                break
+
+    @property
+    def count(self) -> int:
+        """Sentences accounted for, repeated ones as often as they occur."""
+        if self.size is None:
+            return len(self.found)
+        return sum(max(1, round(self.size * r.explained.share)) if r.explained else 1 for r in self.found)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all sentences are found: as many as granted, or until nothing of the update is left."""
+        if self.size is not None and self.count >= self.size:
+            return True
+        name = self.mixed.weight_name
+        return bool(self.found) and float(self.left[name].norm()) < OWN_NOISE * float(self.original[name].norm())
+
+    # --- one round --------------------------------------------------------------------------------
+
+    def _spans(self) -> tuple[Span, Span] | None:
+        tokens, mixed = self._span(self.first), self._span([self.mixed])
+        if tokens is None or mixed is None:
+            self.notes.append(self._limit())
+            return None
+        return tokens, mixed
+
+    def _span(self, parts: Sequence[Part]) -> Span | None:
+        present = [part.of(self.left[part.weight_name]) for part in parts if part.weight_name in self.left]
+        return span_of(present) if present else None
+
+    def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
+        choices, lengths = self._choices(inputs)
+        if not lengths:
+            return False
+        rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
+        frames = Frames(self.model, choices, rows)
+        picks = choices.draw(len(rows), self.generator)
+        ids, energies = descend(Energy(self.model, mixed), frames, picks, budget)
+        known = {tuple(r.tokens) for r in self.found}
+        promising = {tuple(i[m].tolist()) for i, m in zip(ids[energies < PROMISING], frames.mask[energies < PROMISING], strict=True)}
+        new = False
+        for tokens in sorted(promising - known):
+            new |= self._accept(list(tokens))
+        return new
+
+    def _accept(self, tokens: list[int]) -> bool:
+        certificate = self.certifier.check(tokens)
+        span = self._span([self.mixed])
+        if not certificate.holds or span is None:
+            return False
+        explained = explain(self.model, self.left, span, self.mixed, tokens)
+        self.found.append(Recovered(tokens, certificate, explained))
+        if explained is not None:
+            self.left = peeled(self.left, explained)
+        return True
+
+    # --- which tokens, where ----------------------------------------------------------------------
+
+    def _choices(self, span: Span) -> tuple[Choices, list[int]]:
+        """The tokens each position may hold, and the lengths a sentence may have."""
+        tokens, length = self._tokens(), self._longest()
+        if length is None:
+            length = BLOCK
+            fits = fitting(self.model, span, tokens, length)
+            while bool(fits[:, -1].any()) and length < self.model.max_length:
+                length = min(2 * length, self.model.max_length)
+                fits = fitting(self.model, span, tokens, length)
+            length = int(fits.any(dim=0).nonzero().max()) + 1 if bool(fits.any()) else 1
+            fits = fits[:, :length]
+        else:
+            fits = fitting(self.model, span, tokens, length)
+        weights = fits.double()
+        if self.words in self.left and self.positions in self.left:
+            first = self.model.adapter.family.first_position
+            rows = self.left[self.positions][first : first + length]
+            shares = unmix(self.left[self.words][tokens], rows, fits)
+            weights = torch.where(shares > LEAST_SHARE, shares, 0.0) * fits
+        lengths = self._lengths(tokens, weights)
+        inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
+        kept = inner & (weights > 0).any(dim=1)
+        return Choices.of(self.model, tokens[kept], weights[kept]), lengths
+
+    @property
+    def _special(self) -> list[int]:
+        return [*self.model.prefix, *self.model.suffix, self.model.tokenizer.pad_token_id or 0]
+
+    def _tokens(self) -> Tensor:
+        """The tokens of the batch where the word table tells them, else the whole vocabulary."""
+        if self.words not in self.left:
+            return torch.arange(len(self.model.word_table), device=self.model.device)
+        return self._rows(self.words)
+
+    def _longest(self) -> int | None:
+        if self.positions not in self.left:
+            return None
+        used = self._rows(self.positions)
+        return int(used.max()) + 1 - self.model.adapter.family.first_position if len(used) else None
+
+    def _rows(self, name: str) -> Tensor:
+        """The rows of a table that still have a gradient."""
+        now, before = self.left[name].norm(dim=1), self.original[name].norm(dim=1)
+        return (now > ROW_NOISE * before.max() + OWN_NOISE * before).nonzero()[:, 0]
+
+    def _lengths(self, tokens: Tensor, weights: Tensor) -> list[int]:
+        """Where a sentence can end: positions that can hold the last special token, with others before it."""
+        shortest = len(self.model.prefix) + len(self.model.suffix) + 1
+        longest = weights.shape[1]
+        if not self.model.suffix:
+            return list(range(shortest, longest + 1))
+        last = (tokens == self.model.suffix[-1]).nonzero()[:, 0]
+        ends = (weights[last] > 0).any(dim=0).nonzero()[:, 0].tolist() if len(last) else []
+        return [end + 1 for end in ends if end + 1 >= shortest]
+
+    def _limit(self) -> str:
+        tokens = self.mixed.weight_name
+        width = self.mixed.of(self.left[tokens]).shape[1] if tokens in self.left else 0
+        return (
+            f"the gradient's singular values have no end: the batch has {width} tokens or more, which is the rank "
+            "limit of this model, or noise covers them"
+        )

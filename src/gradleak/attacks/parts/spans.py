@@ -1,0 +1,95 @@
+"""The space a layer's inputs span, read off the gradient of its weights.
+
+The gradient of a linear layer is a sum of products, one for every token: what came back to the token times what the
+layer saw there. Its rows therefore lie in the span of the inputs, and fill it while there are fewer tokens than
+dimensions. Whether a guessed input was really there is then a question of linear algebra: how far is it from the span?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# The singular values end where the next one is smaller by this factor and small against the first.
+GAP = 10.0
+SMALL = 1e-4
+# What rounding in fp32 leaves of a state computed once, relative to its size.
+STATE_ROUNDING = 3e-7
+
+
+@dataclass(frozen=True)
+class Span:
+    """An orthonormal basis of the span and of its complement, and how exactly they are known."""
+
+    basis: Tensor
+    complement: Tensor
+    sizes: Tensor
+    noise: float
+    gap: float
+
+    @property
+    def rank(self) -> int:
+        return len(self.basis)
+
+    @property
+    def width(self) -> int:
+        return self.basis.shape[1]
+
+    def distances(self, states: Tensor) -> Tensor:
+        """How far unit vectors along the states are from the span, 0 to 1."""
+        return (F.normalize(states.to(self.complement), dim=-1) @ self.complement.T).norm(dim=-1)
+
+    def floors(self, states: Tensor) -> Tensor:
+        """The distance that numerical noise alone would put between a true input and the span.
+
+        Noise turns the singular direction i by (noise / its singular value) in every dimension outside the span, so
+        a state is off by its own components along the directions, weighed by that.
+        """
+        weights = (F.normalize(states.to(self.basis), dim=-1) @ self.basis.T) / self.sizes
+        return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
+
+
+def span_of(matrices: Sequence[Tensor]) -> Span | None:
+    """The span of the rows of several (outputs, inputs) gradients of one input; None if it has no visible end.
+
+    Each is scaled to norm one, so that none is lost beside another. The end is the largest fall from one singular
+    value to the next; behind it is rounding, whose level follows from the values there.
+
+    >>> tokens, signals = torch.randn(3, 8).double(), torch.randn(20, 3).double()
+    >>> span = span_of([(signals @ tokens)])
+    >>> span.rank, bool(span.distances(tokens).max() < 1e-6), bool(span.distances(torch.randn(8)) > 1e-3)
+    (3, True, True)
+    """
+    scaled = [m.double() / m.double().norm() for m in matrices if float(m.abs().max()) > 0]
+    if not scaled:
+        return None
+    stacked = torch.cat(scaled)
+    sizes, directions = _decompose(stacked)
+    end = _end(sizes)
+    if end is None:
+        return None
+    rows, width = stacked.shape
+    noise = (sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt()
+    gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
+    return Span(directions[:end], directions[end:], sizes[:end], float(noise), gap)
+
+
+def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
+    """All singular values, one a column, and the right singular vectors as rows."""
+    rows, width = stacked.shape
+    if rows > width:  # the same values and directions from a matrix that is only as tall as wide
+        stacked = torch.linalg.qr(stacked, mode="r").R
+    _, sizes, directions = torch.linalg.svd(stacked, full_matrices=True)
+    return F.pad(sizes, (0, width - len(sizes))), directions
+
+
+def _end(sizes: Tensor) -> int | None:
+    """After how many values the spectrum falls off; None if it never does."""
+    falls = sizes[:-1] / sizes[1:].clamp_min(float(sizes[0]) * 1e-16)
+    falls = torch.where(sizes[1:] < SMALL * sizes[0], falls, torch.ones_like(falls))
+    end = int(falls.argmax()) + 1
+    return end if float(falls[end - 1]) >= GAP else None
