@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.attacks.parts.probe import Probe
@@ -21,26 +20,39 @@ SCREEN_LIMIT = 0.05
 CHUNK = 60_000
 
 
-def first_inputs(model: TargetModel, tokens: Tensor, length: int) -> Tensor:
-    """What the first attention layer sees of each token at each position: (tokens, positions, width)."""
+def first_inputs(model: TargetModel, tokens: Tensor, length: int, start: int = 0) -> Tensor:
+    """What the first attention layer sees of each token at each position from `start` on: (tokens, positions, width).
+
+    Nothing has been mixed there yet, so a row may hold the same token everywhere.
+    """
     ids = tokens[:, None].expand(-1, length)
+    where = {"position_ids": torch.arange(start, start + length, device=ids.device)[None]} if start else {}
     with torch.no_grad():
-        return Probe(model, [model.adapter.parts[0]["query"]])(input_ids=ids, mask=torch.ones_like(ids))[0]
+        return Probe(model, [model.adapter.parts[0]["query"]])(input_ids=ids, mask=torch.ones_like(ids), **where)[0]
 
 
-def fitting(model: TargetModel, span: Span, tokens: Tensor, length: int) -> Tensor:
+def fitting(model: TargetModel, span: Span, tokens: Tensor, length: int, start: int = 0) -> Tensor:
     """(tokens, positions): whether the token at that position lies in the span, up to numerical noise."""
-    generator = torch.Generator().manual_seed(0)
-    mix = torch.randn(len(span.complement), SCREEN, generator=generator, dtype=torch.float64)
-    mix = mix.to(span.complement) * (1 / SCREEN) ** 0.5
-    screen = (span.complement.T @ mix).to(model.word_table)
     fits = torch.zeros(len(tokens), length, dtype=torch.bool, device=tokens.device)
+    test = Membership(span)
     for rows in torch.arange(len(tokens), device=tokens.device).split(max(1, CHUNK // length)):
-        inputs = first_inputs(model, tokens[rows], length)
-        near = (inputs @ screen).norm(dim=-1) < SCREEN_LIMIT * inputs.norm(dim=-1)
-        states = inputs[near]
-        fits[rows] = near.masked_scatter(near, span.distances(states) <= TOLERANCE * span.floors(states))
+        fits[rows] = test(first_inputs(model, tokens[rows], length, start))
     return fits
+
+
+class Membership:
+    """Tells which of many fp32 states lie in a span: a rough test that most fail, then an exact one."""
+
+    def __init__(self, span: Span) -> None:
+        generator = torch.Generator().manual_seed(0)
+        mix = torch.randn(len(span.complement), SCREEN, generator=generator, dtype=torch.float64)
+        self.span = span
+        self.screen = (span.complement.T @ (mix.to(span.complement) / SCREEN**0.5)).float()
+
+    def __call__(self, states: Tensor) -> Tensor:
+        near = (states @ self.screen).norm(dim=-1) < SCREEN_LIMIT * states.norm(dim=-1)
+        kept = states[near]
+        return near.masked_scatter(near, self.span.distances(kept) <= TOLERANCE * self.span.floors(kept))
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,7 @@ class Choices:
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random choices, (count, positions), as indices; likelier ones more often."""
-        usable = F.pad(self.weights, (0, 0)).clamp_min(0)
-        usable = torch.where(usable.sum(dim=1, keepdim=True) > 0, usable, torch.ones_like(usable))
+        usable = torch.where(self.allowed.any(dim=1, keepdim=True), self.weights, torch.ones_like(self.weights))
         return torch.multinomial(usable.float().cpu(), count, replacement=True, generator=generator).T.to(
             self.tokens.device
         )
