@@ -9,6 +9,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     {
         "control": "gradleak.attacks.control:Control",
+        "exact": "gradleak.attacks.exact:Exact",
         "dlg": "gradleak.attacks.dlg:Dlg",
         "lamp-cos": "gradleak.attacks.lamp:LampCos",
         "lamp-l2": "gradleak.attacks.lamp:LampL2",

@@ -25,6 +25,9 @@ class Sentence(BaseModel):
     text: str
     tokens: list[int]
     confidence: float = Field(ge=0, le=1)
+    certified: bool = Field(default=False, description="whether the update proves that it was in the batch")
+    energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
+    threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
 
 
 class TracePoint(BaseModel):
@@ -46,6 +49,7 @@ class Reconstruction(BaseModel):
     lengths: list[int] | None = Field(default=None, description="token counts granted to or found by the attack")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
     bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")
+    notes: list[str] = Field(default_factory=list, description="what the attack could not do, and why")
     loss: float | None = Field(default=None, description="the attack's own objective at its answer")
     trace: list[TracePoint] = Field(default_factory=list)
     seconds: float = 0.0

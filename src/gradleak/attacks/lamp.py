@@ -18,12 +18,13 @@ class LampOptions(MatchingOptions):
     def defaults_for(self, large: bool) -> dict[str, Any]:
         """What the preset changes; docs/engine.md shows what `fast` costs and what it saves."""
         if not large:
-            short = {"steps": 450, "init_draws": 20, "init_orders": 0, "discrete_every": 25, "polish": 12}
+            short = {"steps": 450, "init_draws": 20, "init_orders": 0, "discrete_every": 25, "polish": 12,
+                     "adapt": True}  # fmt: skip
             return short if self.preset == "fast" else {}
         published = {"optimizer": "adamw", "schedule": "linear", "clip": 0.5}
         if self.preset == "fast":  # the published run shortened by the same factor as for smaller models
             return {**published, "steps": 1125, "linear_over": 2250, "discrete_every": 65,
-                    "init_draws": 20, "init_orders": 0, "polish": 12}  # fmt: skip
+                    "init_draws": 20, "init_orders": 0, "polish": 12, "adapt": True}  # fmt: skip
         return {**published, "steps": 5000, "linear_over": 10000, "discrete_every": 200}
 
 

@@ -16,8 +16,8 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.knowledge import Knowledge, gather
-from gradleak.attacks.parts.rounding import signal_shares
 from gradleak.attacks.parts.search import MatchingSearch
+from gradleak.attacks.parts.shares import signal_shares
 from gradleak.budget import Budget
 from gradleak.matching.distances import Distance, DistanceName
 from gradleak.matching.engine import Engine, FactorEngine
@@ -66,6 +66,7 @@ class MatchingOptions(AttackOptions):
     fedavg: Literal["average", "unrolled"] = Field(
         "average", description="unrolled: differentiate through the client's local steps; exact, slow"
     )
+    adapt: bool = Field(False, description="weigh parameters by how much of them is signal, not noise or rounding")
     engine: Literal["factor", "naive"] = Field("factor", description="naive: the slow oracle, for comparison")
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="bf16: faster on large models where it is supported"
@@ -147,7 +148,7 @@ class MatchingAttack(Attack):
             rules = [update.manifest.client for update in updates]
             return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
         tensors = [gradient.tensors for gradient in gradients]
-        weights = signal_shares(updates, model)
+        weights = signal_shares(updates, model) if options.adapt else None
         if options.engine == "naive":
             return NaiveEngine(model, tensors, distance, weights=weights)
         memory = None if options.memory is None else parse_memory(options.memory)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from gradleak.attacks.parts.candidates import TOLERANCE
 from gradleak.attacks.parts.probe import Probe
@@ -30,6 +32,28 @@ class Certificate:
         return self.strict and self.energy <= self.threshold
 
 
+def attention_parts(model: TargetModel, layer: int) -> list[Part]:
+    """The matrices that see a layer's input and whose gradients tell it.
+
+    An encoder's keys do not: softmax ignores what is common to all keys, so their gradient misses a direction.
+    A decoder's queries miss a sentence's first token, which has nothing to choose from; its keys and values do not.
+    """
+    roles = ("query", "value") if model.adapter.family.kind == "encoder" else ("query", "key", "value")
+    return [model.adapter.parts[layer][role] for role in roles]
+
+
+def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
+    """The matrices that see a layer's states behind its attention."""
+    parts = model.adapter.parts[layer]
+    return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
+
+
+def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> Span | None:
+    """The span of what these parts of one input see, from those of them that an update holds."""
+    present = [part.of(tensors[part.weight_name]) for part in parts if part.weight_name in tensors]
+    return span_of(present) if present else None
+
+
 class Certifier:
     """Checks sentences against the untouched update, inside the first layer and at the entry of the second.
 
@@ -37,23 +61,20 @@ class Certifier:
     """
 
     def __init__(self, model: TargetModel, update: Update) -> None:
-        layers = model.adapter.parts
-        groups: list[list[Part]] = [[layers[0]["ffn_in"]]]
-        if len(layers) > 1:
-            groups.append([layers[1]["query"], layers[1]["value"]])
+        groups = [mixing_parts(model, 0)]
+        if len(model.adapter.parts) > 1:
+            groups.append(attention_parts(model, 1))
         self.model = model
-        self.spans: list[tuple[Part, Span]] = []
-        for parts in groups:
-            matrices = [p.of(update.tensors[p.weight_name]) for p in parts if p.weight_name in update.tensors]
-            span = span_of(matrices) if matrices else None
-            if span is not None:
-                self.spans.append((parts[0], span))
+        spans = [(parts[0], joint_span(update.tensors, parts)) for parts in groups]
+        self.spans = [(part, span) for part, span in spans if span is not None]
 
-    def check(self, tokens: list[int]) -> Certificate:
-        """The certificate of a sentence given with its special tokens."""
-        batch = self.model.pad([tokens])
+    def check(self, tokens: list[int], start: int = 0) -> Certificate:
+        """The certificate of a sentence given with its special tokens; `start` is the position of the first."""
+        ids = torch.tensor([tokens], device=self.model.device)
+        where = {"position_ids": torch.arange(start, start + len(tokens), device=ids.device)[None]} if start else {}
         with torch.no_grad():
-            seen = Probe(self.model, [part for part, _ in self.spans])(input_ids=batch.ids, mask=batch.mask.long())
+            probe = Probe(self.model, [part for part, _ in self.spans])
+            seen = probe(input_ids=ids, mask=torch.ones_like(ids), **where) if self.spans else []
         energy = threshold = chance = 0.0
         for (_, span), states in zip(self.spans, seen, strict=True):
             energy += float(span.distances(states[0]).square().mean())

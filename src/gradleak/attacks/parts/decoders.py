@@ -1,155 +1,61 @@
-"""Exact recovery from a decoder's update: prefixes grown token by token, each checked against the spans.
-
-A decoder's state depends only on what came before, so a sentence can be grown from its first token: a token is kept
-if its state behind the first attention lies in the span of that layer's feed-forward gradient, and its state behind
-the whole layer in the span of the next one's. A prefix that no token continues is a whole sentence.
-"""
+"""Exact recovery from a decoder's update: grow all sentences, certify them, then find their last tokens or labels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
-from gradleak.attacks.parts.candidates import Membership, fitting
-from gradleak.attacks.parts.probe import Probe
-from gradleak.attacks.parts.spans import Span
+from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixing_parts
+from gradleak.attacks.parts.endings import Ending, endings
+from gradleak.attacks.parts.growing import Growth, Prefix, Spans
+from gradleak.attacks.parts.limits import no_end, not_in_update
+from gradleak.attacks.parts.peel import explain
+from gradleak.attacks.parts.recovery import Outcome, Recovered
 from gradleak.budget import Budget
 from gradleak.models.target import TargetModel
-from gradleak.progress import Progress
-
-# Tokens of all prefixes and their candidates that go through the first layer at once.
-CHUNK = 8192
-# Without learned positions a token behind copies of itself looks like itself, so any run of it fits. Sentences that
-# begin with a run this long are still found.
-LONGEST_RUN = 3
-# More prefixes than this at once means that the spans no longer tell right from wrong.
-MOST_PREFIXES = 4096
+from gradleak.update import Update
 
 
-@dataclass(frozen=True)
-class Prefix:
-    """Tokens from a start position on; padding on the left moves the start where positions are learned."""
-
-    start: int
-    tokens: tuple[int, ...]
-
-    @property
-    def run(self) -> bool:
-        """Whether it is one token over and over."""
-        return len(self.tokens) > 1 and len(set(self.tokens)) == 1
-
-
-@dataclass(frozen=True)
-class Spans:
-    """What the first layer sees, what its feed-forward block sees, and what the second layer sees, if known."""
-
-    inputs: Span
-    mixed: Span
-    second: Span | None
-
-
-class Growth:
-    """Grows all sentences of a batch side by side."""
-
-    def __init__(self, model: TargetModel, spans: Spans) -> None:
-        self.model = model
-        self.spans = spans
-        self.mixed = Membership(spans.mixed)
-        self.second = Membership(spans.second) if spans.second is not None else None
-        self.learned = model.adapter.positions is not None
-        self.vocabulary = torch.arange(len(model.word_table), device=model.device)
-        self._bag: Tensor | None = None
-        self.overflow = False
-
-    def run(self, budget: Budget, progress: Progress) -> list[Prefix]:
-        """All prefixes that cannot be continued: the sentences, as far as they leave a trace."""
-        alive: list[Prefix] = []
-        whole: list[Prefix] = []
-        for position in range(self.model.max_length):
-            if budget.over or self.overflow:
-                break
-            bag = self.candidates(position)
-            grown, ended = self._extend(alive, bag, position)
-            whole += ended
-            alive = grown
-            if not alive:
-                break
-            best = max(alive, key=lambda prefix: len(prefix.tokens))
-            progress.advance(position, text=self.model.decode(best.tokens))
-            self.overflow = len(alive) > MOST_PREFIXES
-        return whole + alive
-
-    def candidates(self, position: int) -> Tensor:
-        """The tokens that fit the first layer's span at this position."""
-        if self.learned:
-            fits = fitting(self.model, self.spans.inputs, self.vocabulary, 1, position)
-            return self.vocabulary[fits[:, 0]]
-        if self._bag is None:
-            self._bag = self.vocabulary[fitting(self.model, self.spans.inputs, self.vocabulary, 1)[:, 0]]
-        return self._bag
-
-    def _extend(self, alive: list[Prefix], bag: Tensor, position: int) -> tuple[list[Prefix], list[Prefix]]:
-        """Every prefix with every token that fits behind it; those that nothing fits behind have ended."""
-        if not len(bag):
-            return [], alive
-        grown: list[Prefix] = []
-        # Sentences begin at the first position, or further on if they are padded on the left.
-        if position == 0 or self.learned:
-            grown += self._fitting([Prefix(position, ())], bag)
-        ended = []
-        per_call = max(1, CHUNK // (len(bag) + position + 1))
-        for start in {prefix.start for prefix in alive}:
-            here = [prefix for prefix in alive if prefix.start == start]
-            for first in range(0, len(here), per_call):
-                part = here[first : first + per_call]
-                longer = [p for p in self._fitting(part, bag) if not p.run or self.learned or len(p.tokens) <= LONGEST_RUN]
-                grown += longer
-                continued = {p.tokens[:-1] for p in longer if self.learned or not p.run}
-                ended += [p for p in part if p.tokens not in continued and (self.learned or not p.run)]
-        return grown, ended
-
-    def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
-        """The prefixes of one start and length, each with one more token of the bag where that fits."""
-        states = self._first_states(prefixes, bag)
-        pairs = self.mixed(states).nonzero().tolist()
-        longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
-        if self.second is None or not longer:
-            return longer
-        fits: list[bool] = []
-        for part in _split(longer, max(1, CHUNK // len(longer[0].tokens))):
-            ids = torch.tensor([prefix.tokens for prefix in part], device=self.model.device)
-            probe = Probe(self.model, [self.model.adapter.parts[1]["query"]])
-            with torch.no_grad():
-                (seen,) = probe(input_ids=ids, mask=torch.ones_like(ids), position_ids=_places(ids, part[0].start))
-            fits += self.second(seen[:, -1]).tolist()
-        return [prefix for prefix, fit in zip(longer, fits, strict=True) if fit]
-
-    def _first_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
-        """What the first feed-forward block sees of each token behind each prefix, (prefixes, tokens, width).
-
-        All tokens stand side by side behind the one prefix, at the same position, and see it and themselves only.
-        """
-        length, start = len(prefixes[0].tokens), prefixes[0].start
-        before = torch.tensor([prefix.tokens for prefix in prefixes], dtype=torch.long, device=self.model.device)
-        ids = torch.cat([before.view(len(prefixes), length), bag.expand(len(prefixes), -1)], dim=1)
-        total = ids.shape[1]
-        places = torch.arange(total, device=ids.device).clamp_max(length)
-        sees = torch.ones(total, total, dtype=torch.bool, device=ids.device).tril()
-        sees[length:, length:] = torch.eye(len(bag), dtype=torch.bool, device=ids.device)
-        table = self.model.word_table
-        blocked = torch.zeros(total, total, dtype=table.dtype, device=ids.device)
-        blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
-        mask = blocked[None, None].expand(len(prefixes), -1, -1, -1)
-        probe = Probe(self.model, [self.model.adapter.parts[0]["ffn_in"]])
-        with torch.no_grad():
-            return probe(input_ids=ids, mask=mask, position_ids=(start + places)[None])[0][:, length:]
+def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
+    """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
+    first, mixed = attention_parts(model, 0), mixing_parts(model, 0)
+    missing = not_in_update(update, [first, mixed])
+    if missing:
+        return Outcome(notes=[missing])
+    inputs, behind = joint_span(update.tensors, first), joint_span(update.tensors, mixed)
+    second = joint_span(update.tensors, attention_parts(model, 1)) if len(model.adapter.parts) > 1 else None
+    if inputs is None or behind is None:
+        return Outcome(notes=[no_end(model, update, mixed)])
+    growth = Growth(model, Spans(inputs, behind, second))
+    grown = growth.run(budget, show)
+    outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
+    if growth.overflow:
+        outcome.notes.append("too many prefixes fit the spans: they no longer tell right from wrong")
+        return outcome
+    states = {(p.start, p.tokens[: n + 1]) for p in grown for n in range(len(p.tokens))}
+    outcome.complete = len(states) >= behind.rank and not budget.over
+    if not outcome.complete and not budget.over:
+        outcome.notes.append(f"the sentences found explain {len(states)} of {behind.rank} dimensions of the update")
+    certifier = Certifier(model, update)
+    last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
+    for number, prefix in enumerate(grown):
+        certificate = certifier.check(list(prefix.tokens), prefix.start)
+        if model.task == "causal-lm":
+            ending = last[number] if last is not None else None
+            tokens = [*prefix.tokens, *([] if ending is None else [ending.token])]
+            whole = ending is not None and ending.clear
+            outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
+        else:
+            kept = {part.weight_name: update.tensors[part.weight_name].double() for part in mixed}
+            told = explain(model, kept, behind, mixed[0], list(prefix.tokens))
+            label, share = (told.label, told.share) if told is not None else (None, None)
+            outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
+    if model.task == "causal-lm" and last is None and grown:
+        outcome.notes.append("last tokens are missing: they show only once all sentences of the batch are known")
+    return outcome
 
 
-def _places(ids: Tensor, start: int) -> Tensor:
-    return torch.arange(start, start + ids.shape[1], device=ids.device)[None]
-
-
-def _split(items: list[Prefix], size: int) -> list[list[Prefix]]:
-    return [items[first : first + size] for first in range(0, len(items), size)]
+def _last_tokens(model: TargetModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:
+    part = model.adapter.parts[-1]["ffn_out"]
+    if part.weight_name not in update.tensors:
+        return None
+    return endings(model, part.of(update.tensors[part.weight_name]), grown)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.candidates import Choices, fitting
-from gradleak.attacks.parts.certify import Certificate, Certifier
+from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span
 from gradleak.attacks.parts.flips import PROMISING, Energy, Frames, descend
-from gradleak.attacks.parts.peel import Explained, explain, peeled
-from gradleak.attacks.parts.spans import Span, span_of
+from gradleak.attacks.parts.limits import no_end, not_in_update
+from gradleak.attacks.parts.peel import explain, peeled
+from gradleak.attacks.parts.recovery import Outcome, Recovered
+from gradleak.attacks.parts.spans import Span
 from gradleak.attacks.parts.unmix import unmix
 from gradleak.budget import Budget
-from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
-from gradleak.progress import Progress
 from gradleak.update import Update
 
 # Starts for every possible length in the first round; twice as many after a round that found nothing.
@@ -30,13 +29,17 @@ ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
 BLOCK = 24
 
 
-@dataclass(frozen=True)
-class Recovered:
-    """A certified sentence, with its label and share where the update tells them."""
-
-    tokens: list[int]
-    certificate: Certificate
-    explained: Explained | None
+def recover_encoder(
+    model: TargetModel, update: Update, generator: torch.Generator, budget: Budget, show: Callable[[str], None]
+) -> Outcome:
+    """All sentences of the update that can be found and proved."""
+    missing = not_in_update(update, [attention_parts(model, 0), [model.adapter.parts[0]["ffn_in"]]])
+    if missing:
+        return Outcome(notes=[missing])
+    rounds = EncoderRecovery(model, update, generator)
+    rounds.run(budget, show)
+    bag = {token: 1.0 for sentence in rounds.found for token in sentence.tokens}
+    return Outcome(rounds.found, rounds.complete, {**rounds.bag, **bag}, rounds.notes)
 
 
 class EncoderRecovery:
@@ -47,7 +50,8 @@ class EncoderRecovery:
         self.size = update.known.batch_size
         self.generator = generator
         adapter = model.adapter
-        self.first = [adapter.parts[0]["query"], adapter.parts[0]["value"]]
+        self.update = update
+        self.first = attention_parts(model, 0)
         self.mixed = adapter.parts[0]["ffn_in"]
         self.words = adapter.parameter_of(adapter.words)
         self.positions = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
@@ -56,9 +60,10 @@ class EncoderRecovery:
         self.original = dict(self.left)
         self.certifier = Certifier(model, update)
         self.found: list[Recovered] = []
+        self.bag: dict[int, float] = {}
         self.notes: list[str] = []
 
-    def run(self, budget: Budget, progress: Progress) -> None:
+    def run(self, budget: Budget, show: Callable[[str], None]) -> None:
         """Search until every sentence is found, the budget is spent, or many starts find nothing."""
         starts = STARTS
         while not budget.over and not self.complete:
@@ -66,7 +71,8 @@ class EncoderRecovery:
             if spans is None:
                 break
             new = self._round(*spans, starts, budget)
-            progress.advance(len(self.found), text=self.model.decode(self.found[-1].tokens) if self.found else None)
+            if new:
+                show(self.model.decode(self.found[-1].tokens))
             starts = max(STARTS, starts // 2) if new else starts * 2
             if starts > MOST_STARTS:
                 self.notes.append(f"{MOST_STARTS} starts a length found no further sentence")
@@ -77,7 +83,7 @@ class EncoderRecovery:
         """Sentences accounted for, repeated ones as often as they occur."""
         if self.size is None:
             return len(self.found)
-        return sum(max(1, round(self.size * r.explained.share)) if r.explained else 1 for r in self.found)
+        return sum(max(1, round(self.size * found.share)) if found.share else 1 for found in self.found)
 
     @property
     def complete(self) -> bool:
@@ -90,15 +96,11 @@ class EncoderRecovery:
     # --- one round --------------------------------------------------------------------------------
 
     def _spans(self) -> tuple[Span, Span] | None:
-        tokens, mixed = self._span(self.first), self._span([self.mixed])
+        tokens, mixed = joint_span(self.left, self.first), joint_span(self.left, [self.mixed])
         if tokens is None or mixed is None:
-            self.notes.append(self._limit())
+            self.notes.append(no_end(self.model, self.update, [self.mixed]))
             return None
         return tokens, mixed
-
-    def _span(self, parts: Sequence[Part]) -> Span | None:
-        present = [part.of(self.left[part.weight_name]) for part in parts if part.weight_name in self.left]
-        return span_of(present) if present else None
 
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
         choices, lengths = self._choices(inputs)
@@ -109,7 +111,8 @@ class EncoderRecovery:
         picks = choices.draw(len(rows), self.generator)
         ids, energies = descend(Energy(self.model, mixed), frames, picks, budget)
         known = {tuple(r.tokens) for r in self.found}
-        promising = {tuple(i[m].tolist()) for i, m in zip(ids[energies < PROMISING], frames.mask[energies < PROMISING], strict=True)}
+        low = energies < PROMISING
+        promising = {tuple(row[real].tolist()) for row, real in zip(ids[low], frames.mask[low], strict=True)}
         new = False
         for tokens in sorted(promising - known):
             new |= self._accept(list(tokens))
@@ -117,13 +120,15 @@ class EncoderRecovery:
 
     def _accept(self, tokens: list[int]) -> bool:
         certificate = self.certifier.check(tokens)
-        span = self._span([self.mixed])
+        span = joint_span(self.left, [self.mixed])
         if not certificate.holds or span is None:
             return False
-        explained = explain(self.model, self.left, span, self.mixed, tokens)
-        self.found.append(Recovered(tokens, certificate, explained))
-        if explained is not None:
-            self.left = peeled(self.left, explained)
+        told = explain(self.model, self.left, span, self.mixed, tokens)
+        if told is None:
+            self.found.append(Recovered(tokens, certificate))
+        else:
+            self.found.append(Recovered(tokens, certificate, told.label, told.share))
+            self.left = peeled(self.left, told)
         return True
 
     # --- which tokens, where ----------------------------------------------------------------------
@@ -150,6 +155,7 @@ class EncoderRecovery:
         lengths = self._lengths(tokens, weights)
         inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
         kept = inner & (weights > 0).any(dim=1)
+        self.bag = {int(token): float(weights[i].max()) for i, token in enumerate(tokens) if kept[i]}
         return Choices.of(self.model, tokens[kept], weights[kept]), lengths
 
     @property
@@ -182,11 +188,3 @@ class EncoderRecovery:
         last = (tokens == self.model.suffix[-1]).nonzero()[:, 0]
         ends = (weights[last] > 0).any(dim=0).nonzero()[:, 0].tolist() if len(last) else []
         return [end + 1 for end in ends if end + 1 >= shortest]
-
-    def _limit(self) -> str:
-        tokens = self.mixed.weight_name
-        width = self.mixed.of(self.left[tokens]).shape[1] if tokens in self.left else 0
-        return (
-            f"the gradient's singular values have no end: the batch has {width} tokens or more, which is the rank "
-            "limit of this model, or noise covers them"
-        )

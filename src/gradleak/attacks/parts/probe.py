@@ -11,7 +11,7 @@ from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 
 
-class _Reached(Exception):
+class _Reached(Exception):  # noqa: N818 - it is no error
     """The last wanted input has been seen; the forward pass need not go on."""
 
 

@@ -2,7 +2,7 @@
 
 The gradient of a linear layer is a sum of products, one for every token: what came back to the token times what the
 layer saw there. Its rows therefore lie in the span of the inputs, and fill it while there are fewer tokens than
-dimensions. Whether a guessed input was really there is then a question of linear algebra: how far is it from the span?
+dimensions. Whether a guessed input was there is then a question of linear algebra: how far is it from the span?
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import torch
 
 from gradleak import Client, TargetModel
 from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.rounding import signal_shares
+from gradleak.attacks.parts.shares import signal_shares
 
 TEXTS, LABELS = ["She sold the house in May.", "They never answered."], [0, 1]
 

@@ -1,0 +1,159 @@
+"""Sentences of a decoder, grown token by token, each checked against the spans.
+
+A decoder's state depends only on what came before, so a sentence can be grown from its first token: a token is kept
+if its state behind the first attention lies in the span of that layer's feed-forward gradient, and its state behind
+the whole layer in the span of the next one's. A prefix that no token continues is a whole sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.parts.candidates import Membership, fitting
+from gradleak.attacks.parts.probe import Probe
+from gradleak.attacks.parts.spans import Span
+from gradleak.budget import Budget
+from gradleak.models.target import TargetModel
+
+# Tokens of all prefixes and their candidates that go through the first layer at once.
+CHUNK = 8192
+# Without learned positions a token behind copies of itself looks like itself, so any run of it fits. Sentences that
+# begin with a run this long are still found.
+LONGEST_RUN = 3
+# More prefixes than this at once means that the spans no longer tell right from wrong.
+MOST_PREFIXES = 4096
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Tokens from a start position on; padding on the left moves the start where positions are learned."""
+
+    start: int
+    tokens: tuple[int, ...]
+
+    @property
+    def run(self) -> bool:
+        """Whether it is one token over and over."""
+        return len(self.tokens) > 1 and len(set(self.tokens)) == 1
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What the first layer sees, what its feed-forward block sees, and what the second layer sees, if known."""
+
+    inputs: Span
+    mixed: Span
+    second: Span | None
+
+
+class Growth:
+    """Grows all sentences of a batch side by side."""
+
+    def __init__(self, model: TargetModel, spans: Spans) -> None:
+        self.model = model
+        self.spans = spans
+        self.mixed = Membership(spans.mixed)
+        self.second = Membership(spans.second) if spans.second is not None else None
+        self.learned = model.adapter.positions is not None
+        self.vocabulary = torch.arange(len(model.word_table), device=model.device)
+        self.bag: dict[int, None] = {}
+        self.overflow = False
+        self._everywhere: Tensor | None = None
+
+    def run(self, budget: Budget, show: Callable[[str], None]) -> list[Prefix]:
+        """All prefixes that cannot be continued: the sentences, as far as they leave a trace."""
+        alive: list[Prefix] = []
+        whole: list[Prefix] = []
+        for position in range(self.model.max_length):
+            if budget.over or self.overflow:
+                break
+            bag = self.candidates(position)
+            self.bag.update(dict.fromkeys(bag.tolist()))
+            grown, ended = self._extend(alive, bag, position)
+            whole += ended
+            alive = grown
+            if not alive:
+                break
+            best = max(alive, key=lambda prefix: len(prefix.tokens))
+            show(self.model.decode(best.tokens))
+            self.overflow = len(alive) > MOST_PREFIXES
+        return whole + alive
+
+    def candidates(self, position: int) -> Tensor:
+        """The tokens that fit the first layer's span at this position."""
+        if self.learned:
+            fits = fitting(self.model, self.spans.inputs, self.vocabulary, 1, position)
+            return self.vocabulary[fits[:, 0]]
+        if self._everywhere is None:
+            self._everywhere = self.vocabulary[fitting(self.model, self.spans.inputs, self.vocabulary, 1)[:, 0]]
+        return self._everywhere
+
+    def _extend(self, alive: list[Prefix], bag: Tensor, position: int) -> tuple[list[Prefix], list[Prefix]]:
+        """Every prefix with every token that fits behind it; those that nothing fits behind have ended."""
+        if not len(bag):
+            return [], alive
+        grown: list[Prefix] = []
+        # Sentences begin at the first position, or further on if they are padded on the left.
+        if position == 0 or self.learned:
+            grown += self._fitting([Prefix(position, ())], bag)
+        ended = []
+        per_call = max(1, CHUNK // (len(bag) + position + 1))
+        for start in {prefix.start for prefix in alive}:
+            here = [prefix for prefix in alive if prefix.start == start]
+            for first in range(0, len(here), per_call):
+                part = here[first : first + per_call]
+                longer = [
+                    p for p in self._fitting(part, bag) if not p.run or self.learned or len(p.tokens) <= LONGEST_RUN
+                ]
+                grown += longer
+                continued = {p.tokens[:-1] for p in longer if self.learned or not p.run}
+                ended += [p for p in part if p.tokens not in continued and (self.learned or not p.run)]
+        return grown, ended
+
+    def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
+        """The prefixes of one start and length, each with one more token of the bag where that fits."""
+        states = self._first_states(prefixes, bag)
+        pairs = self.mixed(states).nonzero().tolist()
+        longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
+        if self.second is None or not longer:
+            return longer
+        fits: list[bool] = []
+        for part in _split(longer, max(1, CHUNK // len(longer[0].tokens))):
+            ids = torch.tensor([prefix.tokens for prefix in part], device=self.model.device)
+            probe = Probe(self.model, [self.model.adapter.parts[1]["query"]])
+            with torch.no_grad():
+                (seen,) = probe(input_ids=ids, mask=torch.ones_like(ids), position_ids=_places(ids, part[0].start))
+            fits += self.second(seen[:, -1]).tolist()
+        return [prefix for prefix, fit in zip(longer, fits, strict=True) if fit]
+
+    def _first_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
+        """What the first feed-forward block sees of each token behind each prefix, (prefixes, tokens, width).
+
+        All tokens stand side by side behind the one prefix, at the same position, and see it and themselves only.
+        """
+        length, start = len(prefixes[0].tokens), prefixes[0].start
+        before = torch.tensor([prefix.tokens for prefix in prefixes], dtype=torch.long, device=self.model.device)
+        ids = torch.cat([before.view(len(prefixes), length), bag.expand(len(prefixes), -1)], dim=1)
+        total = ids.shape[1]
+        places = torch.arange(total, device=ids.device).clamp_max(length)
+        sees = torch.ones(total, total, dtype=torch.bool, device=ids.device).tril()
+        sees[length:, length:] = torch.eye(len(bag), dtype=torch.bool, device=ids.device)
+        table = self.model.word_table
+        blocked = torch.zeros(total, total, dtype=table.dtype, device=ids.device)
+        blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
+        mask = blocked[None, None].expand(len(prefixes), -1, -1, -1)
+        probe = Probe(self.model, [self.model.adapter.parts[0]["ffn_in"]])
+        with torch.no_grad():
+            return probe(input_ids=ids, mask=mask, position_ids=(start + places)[None])[0][:, length:]
+
+
+def _places(ids: Tensor, start: int) -> Tensor:
+    return torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+
+
+def _split(items: list[Prefix], size: int) -> list[list[Prefix]]:
+    return [items[first : first + size] for first in range(0, len(items), size)]

@@ -1,0 +1,47 @@
+"""How much of each parameter's update is signal, and how much is noise or the rounding of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gradleak.attacks.parts.noise import noise_level
+from gradleak.models.target import TargetModel
+from gradleak.update import Update
+
+
+def signal_shares(updates: Sequence[Update], model: TargetModel) -> dict[str, float] | None:
+    """For every parameter the share of its squared update that is signal, 0 to 1; None where all of it is.
+
+    Noise shows in the spectrum. A client that sends weights rounds each of them after every step; the attacker
+    knows the weights, so it knows the size of these errors: uniform over the gap to the next number, which for small
+    steps drowns whole matrices.
+    """
+    each = [_error_powers(update, model) for update in updates]
+    if not any(any(errors.values()) for errors in each):
+        return None
+    shares = {name: 0.0 for update in updates for name in update.tensors}
+    for update, errors in zip(updates, each, strict=True):
+        for name, tensor in update.tensors.items():
+            power = float(tensor.square().mean())
+            shares[name] += max(0.0, 1 - errors[name] / power) / len(updates) if power else 0.0
+    return shares
+
+
+def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:
+    """The mean squared error on an entry of every parameter."""
+    rule, known = update.manifest.client, update.known
+    if rule.name == "fedsgd":
+        level = noise_level(update, model)
+        return dict.fromkeys(update.tensors, level * level)
+    steps = rule.steps(known.batch_size or len(known.lengths or known.labels or ()) or rule.batch)
+    weights = model.parameters()
+    return {name: steps * _rounding(weights[name].detach()) for name in update.tensors}
+
+
+def _rounding(weight: torch.Tensor) -> float:
+    """The mean squared error of rounding a weight once."""
+    size = weight.abs()
+    gap = torch.nextafter(size, torch.full_like(size, float("inf"))) - size
+    return float(gap.square().mean()) / 12
