@@ -14,6 +14,7 @@ from gradleak.attacks.run import derive_seed
 from gradleak.budget import Budget
 from gradleak.environment import describe
 from gradleak.errors import GradleakError
+from gradleak.matching.memory import free_memory
 from gradleak.models.families import Task
 from gradleak.models.load import load_model
 from gradleak.models.target import TargetModel
@@ -31,6 +32,8 @@ from gradleak.update import Update
 
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10
+# The share of the free memory that updates may take while they wait to be attacked.
+UPDATES_SHARE = 0.3
 
 
 def audit(
@@ -39,7 +42,7 @@ def audit(
     data: str | Path | Sequence[Row] = BUILT_IN,
     text_column: str | None = None,
     label_column: str | None = None,
-    attack: str = "lamp-cos",
+    attack: str = "auto",
     options: Mapping[str, Any] | None = None,
     batch_size: int = 1,
     trials: int = 4,
@@ -60,10 +63,9 @@ def audit(
     scores what was read back, always beside a control that guesses from the language prior alone.
 
     >>> from gradleak import audit
-    >>> results = audit("minilm", attack="lamp-cos", trials=2,
-    ...                 options={"steps": 2, "init_draws": 2, "init_orders": 0})
-    >>> len(results.trials), results.status, sorted(results.summary)
-    (2, 'completed', ['exact_match', 'rouge1', 'rouge2', 'rougeL', 'token_accuracy'])
+    >>> results = audit("minilm", trials=2)
+    >>> len(results.trials), results.status, results.summary["exact_match"].mean
+    (2, 'completed', 100.0)
     """
     if batch_size < 1 or trials < 1:
         raise GradleakError("batch size and trials must be at least 1")
@@ -75,11 +77,19 @@ def audit(
     method = method.prepared(model)
     sender = Client(model, known, client, defenses)
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
-    updates = [
-        sender.update(t.texts, t.labels, derive_seed(s, "client")) for t, s in zip(private, seeds, strict=True)
-    ]
-    found = run_attack(updates, model, attack, seed=seeds, budget=budget, progress=progress, **dict(options or {}))
-    guessed = _control(method, updates, private, model, seeds, progress)
+    budget = budget or Budget()
+    measured: list[Trial] = []
+    while len(measured) < trials:
+        # Only as many updates at once as fit into memory: each is as large as the model.
+        some = range(len(measured), min(trials, len(measured) + _together(model)))
+        updates = [sender.update(private[i].texts, private[i].labels, derive_seed(seeds[i], "client")) for i in some]
+        own = [seeds[i] for i in some]
+        found = run_attack(updates, model, attack, seed=own, budget=budget, progress=progress, **dict(options or {}))
+        guessed = _control(method, updates, [private[i] for i in some], model, own, progress)
+        measured += [
+            _trial(i, seeds[i], private[i], update, answer, guess, model)
+            for i, update, answer, guess in zip(some, updates, found, guessed, strict=True)
+        ]
     scenario = Scenario(
         model=model.name,
         family=model.adapter.family.name,
@@ -96,8 +106,13 @@ def audit(
         defenses=list(updates[0].manifest.defenses),
         known=list(updates[0].known.granted),
     )
-    measured = [_trial(i, seeds[i], private[i], updates[i], found[i], guessed[i], model) for i in range(trials)]
     return _results(scenario, method, measured, model)
+
+
+def _together(model: TargetModel) -> int:
+    """How many updates of this model may be held at once."""
+    size = sum(p.numel() * p.element_size() for p in model.parameters().values())
+    return max(1, int(UPDATES_SHARE * free_memory(model.device) / size))
 
 
 def _control(

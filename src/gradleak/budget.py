@@ -52,9 +52,28 @@ class Budget:
         spent = time.monotonic() - self._start
         return self._interrupted or (self.seconds is not None and spent >= self.seconds)
 
+    def part(self, share: float) -> Budget:
+        """A budget of a share of the time left, which ends when this one does."""
+        left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self._start))
+        return _Part(self, None if left is None else share * left)
+
     @property
     def reason(self) -> StopReason:
         """Why work that ends now has ended."""
-        if self._interrupted:
+        if self.interrupted:
             return "interrupted"
         return "budget-exhausted" if self.over else "completed"
+
+
+class _Part(Budget):
+    def __init__(self, whole: Budget, seconds: float | None) -> None:
+        super().__init__(seconds)
+        self._whole = whole
+
+    @property
+    def interrupted(self) -> bool:
+        return self._whole.interrupted
+
+    @property
+    def over(self) -> bool:
+        return super().over or self._whole.over

@@ -78,12 +78,12 @@ def demo(
     out: Annotated[str, typer.Option(help="Folder for the results.")] = "gradleak-demo",
     seed: Annotated[int, typer.Option(help="Another seed takes other sentences.")] = 3,
 ) -> None:
-    """Show a leak: three invented private sentences, read back from MiniLM's updates in about a minute."""
+    """Show a leak: twelve invented private sentences, read back whole from three of MiniLM's updates."""
     from gradleak.config import AuditConfig
 
-    typer.echo("Three clients each train MiniLM on one private sentence and share only the gradient.")
+    typer.echo("Three clients each train MiniLM on four private sentences and share only the gradient.")
     typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
-    _audit(AuditConfig(trials=3, seed=seed, max_tokens=11, out=out))
+    _audit(AuditConfig(trials=3, batch_size=4, seed=seed, out=out))
 
 
 @app.command()
@@ -160,7 +160,7 @@ def capture(
 def attack(
     update: Annotated[Path, typer.Argument(help="An update folder.")],
     model: Model = "minilm",
-    attack: Annotated[str, typer.Option(help="See `gradleak attacks`.")] = "lamp-cos",
+    attack: Annotated[str, typer.Option(help="See `gradleak attacks`.")] = "auto",
     option: Options = None,
     seed: Seed = 0,
     task: Task = None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from gradleak.results import Results, Trial
-from gradleak.scoring.score import Pair
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -33,12 +32,7 @@ def redact(results: Results) -> Results:
 def _masked(trial: Trial) -> Trial:
     mask = _Masker()
     pairs = [
-        Pair(
-            truth=mask(pair.truth),
-            reconstruction=mask(pair.reconstruction),
-            confidence=pair.confidence,
-            scores=pair.scores,
-        )
+        pair.model_copy(update={"truth": mask(pair.truth), "reconstruction": mask(pair.reconstruction)})
         for pair in trial.pairs
     ]
     sentences = [s.model_copy(update={"text": mask(s.text), "tokens": []}) for s in trial.reconstruction.sentences]

@@ -105,6 +105,8 @@ def sentence_table(results: Results, limit: int | None = None) -> Table:
         for piece, mark in highlight(pair.truth, pair.reconstruction):
             marked.append(piece, style=STYLES[mark])
         numbers = [f"{pair.scores[name]:.0f}" for name in ("rouge1", "rouge2", "rougeL")]
+        if pair.certified:
+            marked.append(" ✓ certified", style="bold cyan")
         table.add_row(str(trial.index + 1), Text(pair.truth), marked, *numbers)
     if limit is not None and len(rows) > limit:
         table.caption = f"{len(rows) - limit} more in the report"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gradleak.results import Results, Scenario
 
 METRIC_NAMES = {
@@ -71,6 +73,7 @@ def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
     found = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
     lines = [f"The attack had to find, and found right: {_listing(found)}."] if found else []
+    lines += _certified(results) + _notes(results)
     distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
     apart = sum(distances) / max(1, len(distances))
     if apart > EXPLAINED:
@@ -79,6 +82,25 @@ def remarks(results: Results) -> list[str]:
             f"gradient): {_listing(_obstacles(results.scenario))} cost the attacker that much."
         )
     return lines
+
+
+def _certified(results: Results) -> list[str]:
+    """How many sentences the updates prove, and whether the proofs were right."""
+    pairs = [pair for trial in results.trials for pair in trial.pairs]
+    proved = sum(s.certified for trial in results.trials for s in trial.reconstruction.sentences)
+    if not proved:
+        return []
+    right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
+    return [
+        f"{_count(proved, 'sentence')} of {len(pairs)} carry a certificate: the update itself proves that they were "
+        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right."
+    ]
+
+
+def _notes(results: Results) -> list[str]:
+    """What the attack could not do, each reason once with how often it was met."""
+    counts = Counter(note for trial in results.trials for note in trial.reconstruction.notes)
+    return [f"{note[0].upper()}{note[1:]} ({_count(times, 'trial')})." for note, times in counts.most_common(5)]
 
 
 def _obstacles(scenario: Scenario) -> list[str]:

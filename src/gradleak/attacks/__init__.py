@@ -8,12 +8,14 @@ from gradleak.registry import Registry
 ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     {
+        "auto": "gradleak.attacks.auto:Auto",
         "control": "gradleak.attacks.control:Control",
         "exact": "gradleak.attacks.exact:Exact",
         "dlg": "gradleak.attacks.dlg:Dlg",
         "lamp-cos": "gradleak.attacks.lamp:LampCos",
         "lamp-l2": "gradleak.attacks.lamp:LampL2",
         "lamp-l2l1": "gradleak.attacks.lamp:LampL2L1",
+        "subspace": "gradleak.attacks.subspace:Subspace",
         "tag": "gradleak.attacks.tag:Tag",
     },
 )

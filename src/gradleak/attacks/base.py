@@ -26,6 +26,7 @@ class Sentence(BaseModel):
     tokens: list[int]
     confidence: float = Field(ge=0, le=1)
     certified: bool = Field(default=False, description="whether the update proves that it was in the batch")
+    stage: str | None = Field(default=None, description="which attack gave it, where several were tried")
     energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
     threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
 

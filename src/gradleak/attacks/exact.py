@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 
@@ -39,9 +38,8 @@ class Exact(Attack):
         progress.begin(self.name, len(updates), "updates")
         for number, (update, seed) in enumerate(zip(updates, seeds, strict=True)):
             started = time.monotonic()
-            show = functools.partial(_show, progress, number)
             with peak_memory(model.device) as memory:
-                outcome = recover(as_gradient(update), model, seed, budget, show)
+                outcome = recover(as_gradient(update), model, seed, budget, show_in(progress, number))
             progress.advance(number + 1)
             found.append(
                 as_reconstruction(outcome, model).model_copy(
@@ -56,8 +54,9 @@ class Exact(Attack):
         return found
 
 
-def _show(progress: Progress, done: int, text: str) -> None:
-    progress.advance(done, text=text)
+def show_in(progress: Progress, done: int) -> Callable[[str], None]:
+    """A function that shows a text in the progress of work of which so much is done."""
+    return lambda text: progress.advance(done, text=text)
 
 
 def recover(gradient: Update, model: TargetModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
@@ -93,6 +92,7 @@ def as_sentence(recovered: Recovered, model: TargetModel) -> Sentence:
         tokens=tokens,
         confidence=1.0 if certificate.holds else 0.5,
         certified=certificate.holds and recovered.whole,
+        stage=Exact.name,
         energy=certificate.energy,
         threshold=certificate.threshold,
     )

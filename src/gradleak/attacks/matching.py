@@ -15,6 +15,7 @@ from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
 from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.attacks.parts.hints import Hints
 from gradleak.attacks.parts.knowledge import Knowledge, gather
 from gradleak.attacks.parts.search import MatchingSearch
 from gradleak.attacks.parts.shares import signal_shares
@@ -115,6 +116,7 @@ class MatchingAttack(Attack):
             prior=load_prior(options.prior if uses_prior else "none", model, progress),
             seeds=seeds,
             guesses=guesses,
+            hints=self._hints(gradients, model, guesses),
         )
         with peak_memory(model.device) as memory:
             progress.begin(f"{self.name}: choosing a start", 1)
@@ -134,6 +136,12 @@ class MatchingAttack(Attack):
             "status": "completed" if finished else budget.reason,
         }
         return [search.answer(number).model_copy(update=spent) for number in range(len(updates))]
+
+    def _hints(
+        self, gradients: Sequence[Update], model: TargetModel, guesses: Sequence[Sequence[Knowledge]]
+    ) -> list[Hints | None] | None:
+        """Tokens to start from and to keep to; plain matching has none."""
+        return None
 
     def _engine(
         self,

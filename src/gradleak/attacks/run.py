@@ -17,7 +17,7 @@ from gradleak.update import Update
 def attack(
     updates: Update | Sequence[Update],
     model: TargetModel,
-    name: str = "lamp-cos",
+    name: str = "auto",
     *,
     seed: int | Sequence[int] = 0,
     budget: Budget | None = None,
@@ -32,9 +32,9 @@ def attack(
     >>> from gradleak import Client, attack, load_model
     >>> model = load_model("minilm")
     >>> update = Client(model).update(["Her biopsy came back clear."], labels=[0])
-    >>> (found,) = attack(update, model, "lamp-cos", steps=3, init_draws=2, init_orders=0)
-    >>> len(found.sentences), len(found.sentences[0].tokens), found.status
-    (1, 7, 'completed')
+    >>> (found,) = attack(update, model)
+    >>> found.sentences[0].text, found.sentences[0].certified, found.labels
+    ('her biopsy came back clear.', True, [0])
     """
     several = [updates] if isinstance(updates, Update) else list(updates)
     method = ATTACKS.get(name).from_settings(options).prepared(model)

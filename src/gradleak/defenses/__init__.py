@@ -8,7 +8,13 @@ from gradleak.defenses.base import Defense
 from gradleak.registry import Registry
 from gradleak.specs import checked, split_spec
 
-DEFENSES: Registry[type[Defense]] = Registry("defence", {"noise": "gradleak.defenses.noise:GaussianNoise"})
+DEFENSES: Registry[type[Defense]] = Registry(
+    "defence",
+    {
+        "frozen": "gradleak.defenses.frozen:Frozen",
+        "noise": "gradleak.defenses.noise:GaussianNoise",
+    },
+)
 
 
 def parse_defenses(specs: Sequence[str]) -> list[Defense]:

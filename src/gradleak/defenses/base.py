@@ -10,6 +10,8 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from gradleak.models.target import TargetModel
+
 
 class Defense(BaseModel, ABC):
     """A subclass names itself, says in a sentence what it does, and has its strengths as fields."""
@@ -20,7 +22,9 @@ class Defense(BaseModel, ABC):
     summary: ClassVar[str]
 
     @abstractmethod
-    def apply(self, tensors: Mapping[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+    def apply(
+        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
+    ) -> dict[str, Tensor]:
         """The tensors as they are sent; all randomness comes from the generator."""
 
     def __str__(self) -> str:

@@ -57,6 +57,10 @@ class TargetModel:
         """A copy that computes in bf16."""
         return TargetModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
 
+    def doubled(self) -> TargetModel:
+        """A copy that computes in float64."""
+        return TargetModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name)
+
     # --- what it is -------------------------------------------------------------------------------
 
     @property

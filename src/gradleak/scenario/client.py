@@ -58,7 +58,7 @@ class Client:
             tensors = local_training(self.model, batch, targets, self.rule)
         generator = torch.Generator().manual_seed(seed)
         for defense in self.defenses:
-            tensors = defense.apply(tensors, generator)
+            tensors = defense.apply(tensors, self.model, generator)
         known = Known(
             batch_size=len(texts) if "batch_size" in self.known else None,
             labels=tuple(classes) if "labels" in self.known and classes is not None else None,

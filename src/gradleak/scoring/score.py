@@ -22,6 +22,8 @@ class Pair(BaseModel):
     truth: str
     reconstruction: str
     confidence: float
+    certified: bool = False
+    stage: str | None = None
     scores: dict[str, float]
 
 
@@ -54,7 +56,16 @@ def score(reconstruction: Reconstruction, texts: Sequence[str], model: TargetMod
     for i, column in enumerate(best_assignment(gains)):
         guess = NOTHING if column is None else reconstruction.sentences[column]
         scores = _compare(true[i], guess, model) if column is None else table[i][column]
-        pairs.append(Pair(truth=texts[i], reconstruction=guess.text, confidence=guess.confidence, scores=scores))
+        pairs.append(
+            Pair(
+                truth=texts[i],
+                reconstruction=guess.text,
+                confidence=guess.confidence,
+                certified=guess.certified,
+                stage=guess.stage,
+                scores=scores,
+            )
+        )
     means = {name: sum(pair.scores[name] for pair in pairs) / len(pairs) for name in METRICS}
     return Score(metrics=means, pairs=pairs)
 

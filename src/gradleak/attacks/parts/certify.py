@@ -48,10 +48,18 @@ def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
     return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
 
 
-def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> Span | None:
+def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None) -> Span | None:
     """The span of what these parts of one input see, from those of them that an update holds."""
     present = [part.of(tensors[part.weight_name]) for part in parts if part.weight_name in tensors]
-    return span_of(present) if present else None
+    return span_of(present, before) if present else None
+
+
+def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span | None) -> Span | None:
+    """The span of what the second layer sees, if it is whole: a classifier's last layer looks at one token only."""
+    if len(model.adapter.parts) < 2 or mixed is None:
+        return None
+    span = joint_span(tensors, attention_parts(model, 1))
+    return span if span is not None and span.rank >= mixed.rank else None
 
 
 class Certifier:
@@ -61,12 +69,12 @@ class Certifier:
     """
 
     def __init__(self, model: TargetModel, update: Update) -> None:
-        groups = [mixing_parts(model, 0)]
-        if len(model.adapter.parts) > 1:
-            groups.append(attention_parts(model, 1))
+        mixed = joint_span(update.tensors, mixing_parts(model, 0))
+        second = second_span(model, update.tensors, mixed)
         self.model = model
-        spans = [(parts[0], joint_span(update.tensors, parts)) for parts in groups]
-        self.spans = [(part, span) for part, span in spans if span is not None]
+        self.spans = [] if mixed is None else [(mixing_parts(model, 0)[0], mixed)]
+        if second is not None:
+            self.spans.append((attention_parts(model, 1)[0], second))
 
     def check(self, tokens: list[int], start: int = 0) -> Certificate:
         """The certificate of a sentence given with its special tokens; `start` is the position of the first."""

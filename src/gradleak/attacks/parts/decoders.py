@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
-from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixing_parts
+from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixing_parts, second_span
 from gradleak.attacks.parts.endings import Ending, endings
 from gradleak.attacks.parts.growing import Growth, Prefix, Spans
+from gradleak.attacks.parts.lengths import ROW_NOISE
 from gradleak.attacks.parts.limits import no_end, not_in_update
 from gradleak.attacks.parts.peel import explain
 from gradleak.attacks.parts.recovery import Outcome, Recovered
@@ -22,19 +24,19 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     if missing:
         return Outcome(notes=[missing])
     inputs, behind = joint_span(update.tensors, first), joint_span(update.tensors, mixed)
-    second = joint_span(update.tensors, attention_parts(model, 1)) if len(model.adapter.parts) > 1 else None
+    second = second_span(model, update.tensors, behind)
     if inputs is None or behind is None:
         return Outcome(notes=[no_end(model, update, mixed)])
-    growth = Growth(model, Spans(inputs, behind, second))
+    growth = Growth(model, Spans(inputs, behind, second), _positions(model, update))
     grown = growth.run(budget, show)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.notes.append("too many prefixes fit the spans: they no longer tell right from wrong")
         return outcome
-    states = {(p.start, p.tokens[: n + 1]) for p in grown for n in range(len(p.tokens))}
-    outcome.complete = len(states) >= behind.rank and not budget.over
+    shared = Counter((p.start, p.tokens[: n + 1]) for p in grown for n in range(len(p.tokens)))
+    outcome.complete = len(shared) >= behind.rank and not budget.over
     if not outcome.complete and not budget.over:
-        outcome.notes.append(f"the sentences found explain {len(states)} of {behind.rank} dimensions of the update")
+        outcome.notes.append(f"the sentences found explain {len(shared)} of {behind.rank} dimensions of the update")
     certifier = Certifier(model, update)
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
@@ -46,12 +48,24 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
         else:
             kept = {part.weight_name: update.tensors[part.weight_name].double() for part in mixed}
-            told = explain(model, kept, behind, mixed[0], list(prefix.tokens))
+            alone = [n for n in range(len(prefix.tokens)) if shared[prefix.start, prefix.tokens[: n + 1]] == 1]
+            told = explain(model, kept, behind, mixed[0].role, list(prefix.tokens), alone) if alone else None
             label, share = (told.label, told.share) if told is not None else (None, None)
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
     if model.task == "causal-lm" and last is None and grown:
         outcome.notes.append("last tokens are missing: they show only once all sentences of the batch are known")
     return outcome
+
+
+def _positions(model: TargetModel, update: Update) -> range:
+    """The positions that tokens may have: those the position table has a gradient for, if it was sent."""
+    table = model.adapter.positions
+    gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
+    if gradient is None:
+        return range(model.max_length)
+    sizes = gradient.norm(dim=1)
+    used = (sizes > ROW_NOISE * sizes.max()).nonzero()
+    return range(int(used.min()), int(used.max()) + 1)
 
 
 def _last_tokens(model: TargetModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:

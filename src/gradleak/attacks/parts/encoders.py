@@ -21,7 +21,9 @@ from gradleak.update import Update
 
 # Starts for every possible length in the first round; twice as many after a round that found nothing.
 STARTS, MOST_STARTS = 6, 192
-# A token's share at a position below which it is not tried there.
+# Sentences of a round that are checked exactly; more only look promising where the span fills the space.
+MOST_CHECKS = 256
+# A token's share at a position below which it is not tried there; less and less while nothing is found.
 LEAST_SHARE = 0.02
 # What rounding leaves of a gradient row that should be zero, against the largest row and against what it was.
 ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
@@ -59,6 +61,8 @@ class EncoderRecovery:
         self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
         self.original = dict(self.left)
         self.certifier = Certifier(model, update)
+        self.before = (joint_span(self.left, self.first), joint_span(self.left, [self.mixed]))
+        self._exact: TargetModel | None = None
         self.found: list[Recovered] = []
         self.bag: dict[int, float] = {}
         self.notes: list[str] = []
@@ -96,14 +100,21 @@ class EncoderRecovery:
     # --- one round --------------------------------------------------------------------------------
 
     def _spans(self) -> tuple[Span, Span] | None:
-        tokens, mixed = joint_span(self.left, self.first), joint_span(self.left, [self.mixed])
-        if tokens is None or mixed is None:
+        """What the first layer still sees, and what is left behind its attention."""
+        if self.before[0] is None or self.before[1] is None:
             self.notes.append(no_end(self.model, self.update, [self.mixed]))
+            return None
+        if not self.found:
+            return self.before[0], self.before[1]
+        tokens = joint_span(self.left, self.first, self.before[0])
+        mixed = joint_span(self.left, [self.mixed], self.before[1])
+        if tokens is None or mixed is None:
+            self.notes.append("what the sentences found leave of the update is not above its numerical noise")
             return None
         return tokens, mixed
 
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
-        choices, lengths = self._choices(inputs)
+        choices, lengths = self._choices(inputs, LEAST_SHARE * (STARTS / starts) ** 2)
         if not lengths:
             return False
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
@@ -111,19 +122,20 @@ class EncoderRecovery:
         picks = choices.draw(len(rows), self.generator)
         ids, energies = descend(Energy(self.model, mixed), frames, picks, budget)
         known = {tuple(r.tokens) for r in self.found}
-        low = energies < PROMISING
-        promising = {tuple(row[real].tolist()) for row, real in zip(ids[low], frames.mask[low], strict=True)}
-        new = False
-        for tokens in sorted(promising - known):
-            new |= self._accept(list(tokens))
-        return new
+        promising = dict.fromkeys(
+            tuple(ids[row][frames.mask[row]].tolist())
+            for row in energies.argsort()[:MOST_CHECKS].tolist()
+            if energies[row] < PROMISING
+        )
+        accepted = [self._accept(list(tokens)) for tokens in promising if tokens not in known]
+        return any(accepted)
 
     def _accept(self, tokens: list[int]) -> bool:
         certificate = self.certifier.check(tokens)
-        span = joint_span(self.left, [self.mixed])
+        span = joint_span(self.left, [self.mixed], self.before[1])
         if not certificate.holds or span is None:
             return False
-        told = explain(self.model, self.left, span, self.mixed, tokens)
+        told = explain(self._double(), self.left, span, "ffn_in", tokens)
         if told is None:
             self.found.append(Recovered(tokens, certificate))
         else:
@@ -131,10 +143,16 @@ class EncoderRecovery:
             self.left = peeled(self.left, told)
         return True
 
+    def _double(self) -> TargetModel:
+        """The model in float64: what is peeled off must be more exact than what is left."""
+        if self._exact is None:
+            self._exact = self.model.doubled()
+        return self._exact
+
     # --- which tokens, where ----------------------------------------------------------------------
 
-    def _choices(self, span: Span) -> tuple[Choices, list[int]]:
-        """The tokens each position may hold, and the lengths a sentence may have."""
+    def _choices(self, span: Span, least: float) -> tuple[Choices, list[int]]:
+        """The tokens each position may hold, those with the least share there left out, and possible lengths."""
         tokens, length = self._tokens(), self._longest()
         if length is None:
             length = BLOCK
@@ -151,7 +169,7 @@ class EncoderRecovery:
             first = self.model.adapter.family.first_position
             rows = self.left[self.positions][first : first + length]
             shares = unmix(self.left[self.words][tokens], rows, fits)
-            weights = torch.where(shares > LEAST_SHARE, shares, 0.0) * fits
+            weights = torch.where(shares > least, shares, 0.0) * fits
         lengths = self._lengths(tokens, weights)
         inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
         kept = inner & (weights > 0).any(dim=1)

@@ -53,8 +53,10 @@ class Spans:
 class Growth:
     """Grows all sentences of a batch side by side."""
 
-    def __init__(self, model: TargetModel, spans: Spans) -> None:
+    def __init__(self, model: TargetModel, spans: Spans, positions: range) -> None:
+        """`positions` are those that tokens may have."""
         self.model = model
+        self.positions = positions
         self.spans = spans
         self.mixed = Membership(spans.mixed)
         self.second = Membership(spans.second) if spans.second is not None else None
@@ -68,7 +70,7 @@ class Growth:
         """All prefixes that cannot be continued: the sentences, as far as they leave a trace."""
         alive: list[Prefix] = []
         whole: list[Prefix] = []
-        for position in range(self.model.max_length):
+        for position in self.positions:
             if budget.over or self.overflow:
                 break
             bag = self.candidates(position)
@@ -98,7 +100,7 @@ class Growth:
             return [], alive
         grown: list[Prefix] = []
         # Sentences begin at the first position, or further on if they are padded on the left.
-        if position == 0 or self.learned:
+        if position == self.positions.start or self.learned:
             grown += self._fitting([Prefix(position, ())], bag)
         ended = []
         per_call = max(1, CHUNK // (len(bag) + position + 1))

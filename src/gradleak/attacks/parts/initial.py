@@ -33,11 +33,13 @@ def best_start(
     settings: StartSettings,
     mean_norm: float,
     generators: Sequence[torch.Generator],
+    hinted: Sequence[Tensor | None],
     budget: Budget,
     progress: Progress,
 ) -> Dummies:
     """Fill the free positions of every row: draws from N(0, I), orders of the best draw, then a common scale.
 
+    A row with hints, embeddings of likely tokens as (positions, tokens, width), draws from these instead.
     One draw without orders is taken as it comes, which saves the evaluation: that is how DLG and TAG start.
     """
     free = ~fixed[..., None]
@@ -47,8 +49,14 @@ def best_start(
         # As wide as this row alone needs, so that its draws do not depend on its neighbours' lengths.
         width = int(frame.mask[row].sum(dim=1).max())
         noise = torch.zeros(frame.embeds.shape[1:])
-        noise[:, :width] = torch.randn(noise[:, :width].shape, generator=generators[row])
-        return torch.where(free[row], noise.to(frame.embeds), frame.embeds[row])
+        hint = hinted[row]
+        if hint is None:
+            noise[:, :width] = torch.randn(noise[:, :width].shape, generator=generators[row])
+            return torch.where(free[row], noise.to(frame.embeds), frame.embeds[row])
+        picks = torch.randint(hint.shape[1], (len(noise), width), generator=generators[row]).to(hint.device)
+        likely = noise.to(frame.embeds)
+        likely[:, :width] = hint[torch.arange(width, device=hint.device), picks]
+        return torch.where(free[row], likely, frame.embeds[row])
 
     def shuffle(row: int) -> Tensor:
         moved = start.embeds[row].clone()

@@ -12,6 +12,8 @@ from gradleak.update import Update
 
 # Below this share of the largest row, a gradient row is rounding.
 ROW_NOISE = 1e-6
+# Under noise a row is used if it is so many standard deviations above the median one.
+CLEAR_ROW = 6.0
 # A singular value ends the spectrum if the next is smaller by this factor and all after it are rounding.
 SPECTRUM_NOISE = 1e-6
 # The longest sentence looked for when nothing in the update tells.
@@ -26,7 +28,11 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
         return None
     sizes = gradient.norm(dim=1)
     used = (sizes > ROW_NOISE * sizes.max()).nonzero()
-    if not len(used) or len(used) == len(gradient):  # every row moved: that is noise, not length
+    if len(used) == len(
+        gradient
+    ):  # every row moved: that is noise, and most rows, so also the median one, are only that
+        used = (sizes > sizes.median() * (1 + CLEAR_ROW / (2 * gradient.shape[1]) ** 0.5)).nonzero()
+    if not len(used):
         return None
     return int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
 

@@ -39,13 +39,17 @@ def sentence_gradient(model: TargetModel, tokens: list[int], label: int | None, 
     return {name: g.double() for name, g in zip(names, found, strict=True) if g is not None}
 
 
-def explain(model: TargetModel, update: Tensors, span: Span, part: Part, tokens: list[int]) -> Explained | None:
-    """Find label and share of a sentence that is in the update, or None if no label fits.
+def explain(
+    model: TargetModel, update: Tensors, span: Span, role: str, tokens: list[int], places: list[int] | None = None
+) -> Explained | None:
+    """Find label and share of a sentence by a matrix of the first layer, or None if no label fits.
 
     With G the update's matrix, X the sentence's inputs to it and D what came back to them, G is the share times DX
     plus products of other tokens. If all of them are independent, X times the inverse of G times D is the identity
-    over the share, and for no other D is it a positive multiple of the identity.
+    over the share, and for no other D is it a positive multiple of the identity. Positions whose state other
+    sentences have too must be left out: `places` are those to look at.
     """
+    part = model.adapter.parts[0][role]
     (states,) = _states(model, part, tokens)
     states = states.double()
     matrix = part.of(update[part.weight_name]).double()
@@ -57,6 +61,7 @@ def explain(model: TargetModel, update: Tensors, span: Span, part: Part, tokens:
         gradient = sentence_gradient(model, tokens, label, list(update))
         signals = part.of(gradient[part.weight_name]) @ torch.linalg.pinv(states)
         product = (states @ span.basis.T) @ inverse @ signals
+        product = product if places is None else product[places][:, places]
         scale = float(product.diagonal().mean())
         if scale <= 0:
             continue

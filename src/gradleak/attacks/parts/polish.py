@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradleak.attacks.parts.hints import Hints
 from gradleak.attacks.parts.reorder import propose
 from gradleak.attacks.parts.vocabulary import Vocabulary
 from gradleak.budget import Budget
@@ -22,6 +23,8 @@ from gradleak.progress import Progress
 
 # Other tokens tried for a position: those nearest to where the search had put it.
 ALTERNATIVES = 4
+# Further ones where the update hints at some.
+HINTED = 8
 # Orders tried in a round.
 ORDERS = 100
 # Below this distance the update is explained: nothing is left to find.
@@ -48,7 +51,8 @@ def polish(
     model: TargetModel,
     answer: Dummies,
     fixed: Tensor,
-    vocabulary: Vocabulary,
+    vocabularies: Sequence[Vocabulary],
+    hints: Sequence[Hints | None],
     *,
     rounds: int,
     generators: Sequence[torch.Generator],
@@ -56,8 +60,11 @@ def polish(
     progress: Progress,
 ) -> Tensor:
     """Tokens (rows, sentences, positions) that start as the answer's nearest and only get closer to the update."""
-    near = vocabulary.near(answer.embeds, ALTERNATIVES + 1)
-    rows = [_Row(tokens, float("inf")) for tokens in near[..., 0].clone()]
+    near = [
+        _alternatives(vocabulary, hint, embeds)
+        for vocabulary, hint, embeds in zip(vocabularies, hints, answer.embeds, strict=True)
+    ]
+    rows = [_Row(tokens[..., 0].clone(), float("inf")) for tokens in near]
     frame = _Frame(model, answer, fixed)
     values = engine.values(Dummies.concatenate([frame.guesses(k, row.tokens[None]) for k, row in enumerate(rows)]))
     for row, value in zip(rows, values.tolist(), strict=True):
@@ -77,6 +84,18 @@ def polish(
                 _accept(rows[k], proposal, found)
         progress.advance(number + 1, loss=sum(row.distance for row in rows) / len(rows))
     return torch.stack([row.tokens for row in rows])
+
+
+def _alternatives(vocabulary: Vocabulary, hint: Hints | None, embeds: Tensor) -> Tensor:
+    """Tokens to try at every place, (sentences, positions, tokens): the nearest first, then those hinted at."""
+    near = vocabulary.near(embeds, ALTERNATIVES + 1)
+    if hint is None:
+        return near
+    likely = torch.zeros(*embeds.shape[:2], min(HINTED, hint.places.shape[1]), dtype=near.dtype, device=near.device)
+    width = min(likely.shape[1], len(hint.places))
+    likely[:, :width] = hint.places[:width, : likely.shape[2]]
+    likely[:, width:] = near[:, width:, :1]
+    return torch.cat([near, likely], dim=-1)
 
 
 def _accept(row: _Row, proposal: Tensor, distances: Tensor) -> None:

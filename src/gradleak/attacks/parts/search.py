@@ -17,6 +17,7 @@ from torch import Tensor
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
 from gradleak.attacks.parts.choose import Proposals, choose
 from gradleak.attacks.parts.frame import empty_dummies
+from gradleak.attacks.parts.hints import Hints
 from gradleak.attacks.parts.initial import best_start
 from gradleak.attacks.parts.knowledge import Knowledge
 from gradleak.attacks.parts.polish import polish
@@ -49,8 +50,9 @@ class MatchingSearch:
         prior: Prior | None,
         seeds: Sequence[int],
         guesses: Sequence[Sequence[Knowledge]],
+        hints: Sequence[Hints | None] | None = None,
     ) -> None:
-        """`seeds` and `guesses` have an entry an update."""
+        """`seeds`, `guesses` and `hints` have an entry an update; with a hint only its tokens are looked at."""
         self.options = options
         self.model = model
         self.engine = engine
@@ -58,7 +60,10 @@ class MatchingSearch:
         self.knowledge = [guess for each in guesses for guess in each]
         self.owners = [update for update, each in enumerate(guesses) for _ in each]
         self.generators = [torch.Generator().manual_seed(seeds[owner]) for owner in self.owners]
-        self.vocabulary = Vocabulary.of(model)
+        everything = Vocabulary.of(model)
+        self.mean_norm = everything.mean_norm
+        self.hints = [None if hints is None else hints[owner] for owner in self.owners]
+        self.vocabularies = [everything if hint is None else everything.only(hint.tokens) for hint in self.hints]
         self.dummies, self.fixed = empty_dummies(model, self.knowledge, self.owners)
         self.best = self.dummies.embeds.clone()
         self.best_loss = self.dummies.embeds.new_full((len(self.knowledge),), float("inf"))
@@ -75,8 +80,9 @@ class MatchingSearch:
             self.dummies,
             self.fixed,
             self.options,
-            self.vocabulary.mean_norm,
+            self.mean_norm,
             self.generators,
+            [None if hint is None else self.model.embed(hint.places) for hint in self.hints],
             budget,
             progress,
         )
@@ -113,26 +119,27 @@ class MatchingSearch:
         chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
         best = self.dummies.with_embeds(self.best).take(chosen)
         if self.model.task == "causal-lm":
-            best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self.vocabulary.nearest(best.embeds)[0]))
+            best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self._nearest(best.embeds, chosen)))
         tokens = polish(
             self.engine,
             self.model,
             best,
             self.fixed[chosen],
-            self.vocabulary,
+            [self.vocabularies[row] for row in chosen.tolist()],
+            [self.hints[row] for row in chosen.tolist()],
             rounds=self.options.polish,
             generators=[self.generators[row] for row in chosen.tolist()],
             budget=budget,
             progress=progress,
         )
-        self.polished = self.vocabulary.nearest(self.best)[0]
+        self.polished = self._nearest(self.best)
         self.polished[chosen] = tokens
 
     def answer(self, update: int) -> Reconstruction:
         """The best iterate of an update's best row, as text."""
         row = self._best_row(update)
         known = self.knowledge[row]
-        tokens, cosines = self.vocabulary.nearest(self.best[row][~self.fixed[row]])
+        tokens, cosines = self.vocabularies[row].nearest(self.best[row][~self.fixed[row]])
         bag: dict[str, float] = {}
         for token, cosine in zip(tokens.tolist(), cosines.tolist(), strict=True):
             word = str(self.model.tokenizer.convert_ids_to_tokens(token))
@@ -168,12 +175,18 @@ class MatchingSearch:
         """Settle the rows whose answer has not changed for long enough; True if none is left."""
         if self.options.patience == 0 or step % SETTLE_EVERY:
             return False
-        answers, _ = self.vocabulary.nearest(self.best)
+        answers = self._nearest(self.best)
         changed = ((answers != self.answers) & ~self.fixed).any(dim=2).any(dim=1)
         self.changed_at = torch.where(changed, step, self.changed_at)
         self.answers = answers
         self.settled |= step - self.changed_at >= self.options.patience
         return bool(self.settled.all())
+
+    def _nearest(self, embeds: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The tokens nearest to the embeddings of these rows, each within its own vocabulary."""
+        numbers = range(len(embeds)) if rows is None else rows.tolist()
+        found = [self.vocabularies[row].nearest(own)[0] for row, own in zip(numbers, embeds, strict=True)]
+        return torch.stack(found)
 
     def _best_row(self, update: int) -> int:
         rows = [row for row, owner in enumerate(self.owners) if owner == update]
@@ -202,7 +215,7 @@ class MatchingSearch:
         embeds = self.dummies.embeds.detach().requires_grad_()
         real = self.dummies.mask
         means = (embeds.norm(dim=-1) * real).sum(dim=(1, 2)) / real.sum(dim=(1, 2))
-        pull = self.options.regularization * (means - self.vocabulary.mean_norm).square()
+        pull = self.options.regularization * (means - self.mean_norm).square()
         (gradient,) = torch.autograd.grad(pull.sum(), embeds)
         return pull.detach(), gradient
 
@@ -223,7 +236,7 @@ class MatchingSearch:
     def _relabel(self) -> None:
         """A language model's labels are its own input: let the dummy's nearest tokens be its labels."""
         if self.model.task == "causal-lm":
-            tokens, _ = self.vocabulary.nearest(self.dummies.embeds.detach())
+            tokens = self._nearest(self.dummies.embeds.detach())
             self.dummies.labels.copy_(torch.where(self.fixed, self.dummies.labels, tokens))
 
     # --- the discrete part ------------------------------------------------------------------------
@@ -271,7 +284,7 @@ class MatchingSearch:
             guesses.labels[:, sentence, places] = current.labels[0, sentence, moved]
         nll = torch.zeros(len(orders))
         if self.prior is not None:
-            tokens, _ = self.vocabulary.nearest(current.embeds[0, sentence, places])
+            tokens, _ = self.vocabularies[row].nearest(current.embeds[0, sentence, places])
             nll = self.prior.nll([[int(tokens[i]) for i in order] for order in orders])
         return Proposals(guesses, nll.to(guesses.embeds))
 
@@ -284,7 +297,7 @@ class MatchingSearch:
     def _sentences(self, row: int) -> list[Sentence]:
         found = []
         for number, (embeds, fixed) in enumerate(zip(self.best[row], self.fixed[row], strict=True)):
-            tokens, cosines = self.vocabulary.nearest(embeds[~fixed])
+            tokens, cosines = self.vocabularies[row].nearest(embeds[~fixed])
             if self.polished is not None:
                 tokens = self.polished[row, number][~fixed]
             text = self.model.decode(tokens.tolist())

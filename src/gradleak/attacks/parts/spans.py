@@ -17,6 +17,10 @@ from torch import Tensor
 # The singular values end where the next one is smaller by this factor and small against the first.
 GAP = 10.0
 SMALL = 1e-4
+# Once the noise is known, values so many times above the largest that noise gives are signal.
+ABOVE = 3.0
+# With fewer dimensions than this outside the span, or one in fifty, too much fits by chance.
+LEAST_OUTSIDE = 4
 # What rounding in fp32 leaves of a state computed once, relative to its size.
 STATE_ROUNDING = 3e-7
 
@@ -30,6 +34,7 @@ class Span:
     sizes: Tensor
     noise: float
     gap: float
+    scales: tuple[float, ...]
 
     @property
     def rank(self) -> int:
@@ -53,29 +58,35 @@ class Span:
         return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
 
 
-def span_of(matrices: Sequence[Tensor]) -> Span | None:
+def span_of(matrices: Sequence[Tensor], before: Span | None = None) -> Span | None:
     """The span of the rows of several (outputs, inputs) gradients of one input; None if it has no visible end.
 
     Each is scaled to norm one, so that none is lost beside another. The end is the largest fall from one singular
-    value to the next; behind it is rounding, whose level follows from the values there.
+    value to the next; behind it is rounding, whose level follows from the values there. If `before` is the span of
+    the same matrices before something was taken out of them, its scales and its noise still hold.
 
     >>> tokens, signals = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([(signals @ tokens)])
     >>> span.rank, bool(span.distances(tokens).max() < 1e-6), bool(span.distances(torch.randn(8)) > 1e-3)
     (3, True, True)
     """
-    scaled = [m.double() / m.double().norm() for m in matrices if float(m.abs().max()) > 0]
+    scales = tuple(float(m.double().norm()) for m in matrices) if before is None else before.scales
+    scaled = [m.double() / scale for m, scale in zip(matrices, scales, strict=True) if scale > 0]
     if not scaled:
         return None
     stacked = torch.cat(scaled)
-    sizes, directions = _decompose(stacked)
-    end = _end(sizes)
-    if end is None:
-        return None
     rows, width = stacked.shape
-    noise = (sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt()
+    sizes, directions = _decompose(stacked)
+    if before is None:
+        end = _end(sizes)
+    else:
+        end = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum()) or None
+    if end is None or width - end < max(LEAST_OUTSIDE, width // 50):
+        return None
+    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt())
+    noise = noise if before is None else max(noise, before.noise)
     gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
-    return Span(directions[:end], directions[end:], sizes[:end], float(noise), gap)
+    return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
 
 
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,11 +25,17 @@ class Vocabulary:
         ids = model.text_tokens.nonzero()[:, 0]
         return cls(ids, F.normalize(table[ids], dim=1), float(table.norm(dim=1).mean()))
 
+    def only(self, ids: Tensor) -> Vocabulary:
+        """The part of it that these tokens are."""
+        kept = torch.isin(self.ids, ids)
+        return Vocabulary(self.ids[kept], self.directions[kept], self.mean_norm)
+
     def near(self, embeds: Tensor, count: int) -> Tensor:
         """For every embedding the tokens closest in direction, best first, (..., count)."""
         flat = F.normalize(embeds.reshape(-1, embeds.shape[-1]), dim=1)
-        found = [(part @ self.directions.T).topk(count, dim=1).indices for part in flat.split(1024)]
-        return self.ids[torch.cat(found)].view(*embeds.shape[:-1], count)
+        most = min(count, len(self.ids))
+        found = [(part @ self.directions.T).topk(most, dim=1).indices for part in flat.split(1024)]
+        return self.ids[torch.cat(found)].view(*embeds.shape[:-1], most)
 
     def nearest(self, embeds: Tensor) -> tuple[Tensor, Tensor]:
         """For every embedding the token closest in direction, and the cosine between the two."""

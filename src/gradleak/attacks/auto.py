@@ -1,0 +1,151 @@
+"""Auto: look at the update, prove what can be proved, and match what is left."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.exact import Exact, as_reconstruction, recover, show_in
+from gradleak.attacks.lamp import LampCos
+from gradleak.attacks.matching import MatchingAttack
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.attacks.parts.hints import leading_directions
+from gradleak.attacks.parts.recovery import Outcome
+from gradleak.attacks.parts.remaining import remaining
+from gradleak.attacks.subspace import Subspace
+from gradleak.budget import Budget
+from gradleak.measure import peak_memory
+from gradleak.models.target import TargetModel
+from gradleak.progress import Progress
+from gradleak.update import Update
+
+# The share of the time left that proving may take, so that matching has some if it is needed.
+EXACT_SHARE = 0.6
+
+
+class AutoOptions(AttackOptions):
+    prior: str = Field("ngram", description="ngram, smollm2, none, or a causal language model (folder or hub id)")
+    steps: int | None = Field(None, ge=0, description="optimisation steps of the matching stage; default: its own")
+
+
+class Auto(Attack):
+    """Exact recovery first; then matching on what it left, among the tokens the update points at if it does."""
+
+    name = "auto"
+    summary = "exact first, then subspace or LAMP on what is left; what it could not do is said"
+    Options = AutoOptions
+    options: AutoOptions
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: TargetModel,
+        *,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        gradients = [as_gradient(update) for update in updates]
+        with peak_memory(model.device) as memory:
+            outcomes, spent = self._prove(gradients, model, seeds, budget, progress)
+            found = [
+                _finished(as_reconstruction(outcome, model), outcome, seconds, budget)
+                for outcome, seconds in zip(outcomes, spent, strict=True)
+            ]
+            for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found):
+                if budget.over:
+                    break
+                matched = attack.run(
+                    rest, model, budget=budget, progress=progress, seeds=[seeds[number] for number in numbers]
+                )
+                for number, more in zip(numbers, matched, strict=True):
+                    found[number] = _merged(found[number], more, attack.name, model)
+        return [one.model_copy(update={"peak_memory_mb": memory.megabytes}) for one in found]
+
+    def _prove(
+        self,
+        gradients: Sequence[Update],
+        model: TargetModel,
+        seeds: Sequence[int],
+        budget: Budget,
+        progress: Progress,
+    ) -> tuple[list[Outcome], list[float]]:
+        outcomes, spent = [], []
+        progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
+        for number, (gradient, seed) in enumerate(zip(gradients, seeds, strict=True)):
+            started = time.monotonic()
+            own = budget.part(EXACT_SHARE / (len(gradients) - number))
+            outcomes.append(recover(gradient, model, seed, own, show_in(progress, number)))
+            spent.append(time.monotonic() - started)
+            progress.advance(number + 1)
+        progress.end()
+        return outcomes, spent
+
+    def _plan(
+        self,
+        updates: Sequence[Update],
+        gradients: Sequence[Update],
+        outcomes: Sequence[Outcome],
+        model: TargetModel,
+        found: Sequence[Reconstruction],
+    ) -> list[tuple[MatchingAttack, list[int], list[Update]]]:
+        """Which updates go to which matching attack, those with as many sentences left together."""
+        groups: dict[tuple[str, int], list[tuple[int, Update]]] = defaultdict(list)
+        for number, outcome in enumerate(outcomes):
+            if outcome.complete:
+                continue
+            rest = remaining(gradients[number], outcome, model)
+            if rest is None:
+                found[number].notes.append("matching was not tried: how many sentences are left is not known")
+                continue
+            if not outcome.sentences:
+                rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
+            hinted = leading_directions(gradients[number], model) is not None
+            if not hinted:
+                found[number].notes.append("subspace was skipped: no direction of the first layer rises above noise")
+            known = rest.known
+            size = known.batch_size or len(known.lengths or known.labels or ())
+            groups[Subspace.name if hinted else LampCos.name, size].append((number, rest))
+        said = {"prior": self.options.prior}
+        settings = said if self.options.steps is None else {**said, "steps": self.options.steps}
+        plan = []
+        for (name, _), members in groups.items():
+            kind = Subspace if name == Subspace.name else LampCos
+            attack = kind.from_settings(settings).prepared(model)
+            assert isinstance(attack, MatchingAttack)
+            plan.append((attack, [number for number, _ in members], [rest for _, rest in members]))
+        return plan
+
+
+def _finished(found: Reconstruction, outcome: Outcome, seconds: float, budget: Budget) -> Reconstruction:
+    status = "completed" if outcome.complete else budget.reason
+    return found.model_copy(update={"seconds": seconds, "status": status})
+
+
+def _merged(proved: Reconstruction, matched: Reconstruction, stage: str, model: TargetModel) -> Reconstruction:
+    """Proved sentences first, then those that matching adds."""
+    added: list[Sentence] = [sentence.model_copy(update={"stage": stage}) for sentence in matched.sentences]
+    both = {
+        name: None if first is None and proved.sentences else [*(first or []), *(second or [])] or None
+        for name, first, second in (
+            ("labels", proved.labels, matched.labels),
+            ("lengths", proved.lengths, matched.lengths),
+        )
+    }
+    return proved.model_copy(
+        update={
+            **both,
+            "sentences": [*proved.sentences, *added],
+            "found": sorted(set(proved.found) | set(matched.found)),
+            "bag": {**matched.bag, **proved.bag} if proved.sentences else matched.bag,
+            "loss": matched.loss,
+            "trace": matched.trace,
+            "seconds": proved.seconds + matched.seconds,
+            "status": matched.status,
+            "notes": [*proved.notes, *matched.notes],
+        }
+    )

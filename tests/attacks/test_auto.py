@@ -1,0 +1,73 @@
+"""Auto: proofs first, matching for the rest, and words about both."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tiny import TEXTS, TOLD, tiny_model
+
+from gradleak import Client, attack
+from gradleak.attacks.parts import encoders
+from gradleak.budget import Budget
+
+QUICK = {"steps": 6, "prior": "none"}
+
+
+def test_a_plain_gradient_is_proved_and_nothing_else_is_run() -> None:
+    model = tiny_model("bert", "classification", layers=4, width=128)
+    (found,) = attack(Client(model).update(TEXTS, [0, 1, 0]), model, "auto")
+    assert {s.stage for s in found.sentences} == {"exact"}
+    assert all(s.certified for s in found.sentences)
+    assert found.trace == []
+
+
+@pytest.mark.parametrize("sigma", ["1e-4", "1e-2"])
+def test_noise_goes_to_matching(sigma: str) -> None:
+    model = tiny_model("bert", "classification", layers=4, width=64)
+    update = Client(model, TOLD, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], [1])
+    (found,) = attack(update, model, "auto", **QUICK)
+    assert [s.stage for s in found.sentences] in (["subspace"], ["lamp-cos"])
+    assert not found.sentences[0].certified
+    assert any("without a gap" in note for note in found.notes)
+
+
+def test_what_proofs_leave_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round finds at most one sentence and there is one round: the rest goes to matching."""
+    model = tiny_model("bert", "classification", layers=4, width=128)
+    accept = encoders.EncoderRecovery._accept
+    monkeypatch.setattr(encoders.EncoderRecovery, "complete", property(lambda self: bool(self.found)))
+    monkeypatch.setattr(
+        encoders.EncoderRecovery, "_accept", lambda self, tokens: not self.found and accept(self, tokens)
+    )
+    monkeypatch.setattr(encoders.Outcome, "complete", False)
+    found_of = encoders.recover_encoder
+
+    def unfinished(*arguments: object) -> object:
+        return dataclasses.replace(found_of(*arguments), complete=False)
+
+    monkeypatch.setattr("gradleak.attacks.exact.recover_encoder", unfinished)
+    (found,) = attack(Client(model).update(TEXTS, [0, 1, 0]), model, "auto", **QUICK)
+    assert [s.stage for s in found.sentences] == ["exact", "subspace", "subspace"]
+    assert [s.certified for s in found.sentences] == [True, False, False]
+    assert found.lengths is not None
+    assert len(found.lengths) == 3
+
+
+def test_a_budget_of_nothing_is_said() -> None:
+    model = tiny_model("bert", "classification", layers=4, width=64)
+    update = Client(model, TOLD).update(TEXTS[:1], [1])
+    (found,) = attack(update, model, "auto", budget=Budget(seconds=0), **QUICK)
+    assert found.status == "budget-exhausted"
+
+
+def test_a_part_of_a_budget_ends_with_the_whole() -> None:
+    whole = Budget(seconds=1000)
+    part = whole.part(0.5)
+    assert part.seconds is not None
+    assert part.seconds <= 500
+    assert not part.over
+    whole.interrupt()
+    assert part.over
+    assert part.reason == "interrupted"
+    assert Budget().part(0.1).seconds is None

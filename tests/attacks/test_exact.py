@@ -1,0 +1,149 @@
+"""Exact recovery: whole batches, proved, and limits that are told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from tiny import CASES, TEXTS, tiny_model
+
+from gradleak import Client, TargetModel, attack
+from gradleak.attacks.exact import recover
+from gradleak.attacks.parts.certify import Certifier
+from gradleak.attacks.parts.endings import endings
+from gradleak.attacks.parts.growing import Prefix
+from gradleak.attacks.parts.peel import sentence_gradient
+from gradleak.attacks.parts.remaining import remaining
+from gradleak.budget import Budget
+from gradleak.update import Update
+
+# Wide enough for the tokens of three sentences: the rank limit is the width.
+WIDTH = 128
+
+
+def quiet(text: str) -> None:
+    pass
+
+
+def wide(family: str, task: str) -> TargetModel:
+    # A classifier's last layer looks at one token and tells less, so there must be some before it.
+    return tiny_model(family, task, layers=4, width=WIDTH)
+
+
+def update_of(model: TargetModel, texts: list[str], labels: list[int] | None = None) -> Update:
+    """What a client sends that tells the attacker nothing beside the tensors."""
+    known = list(range(len(texts))) if labels is None else labels
+    classes = [label % 2 for label in known] if model.task == "classification" else None
+    return Client(model, known=()).update(texts, classes)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_recovers_whole_batches_of_every_family(case: tuple[str, str]) -> None:
+    model = wide(*case)
+    (found,) = attack(update_of(model, TEXTS), model, "exact")
+    truth = {tuple(model.content(row)) for row in model.encode(TEXTS).sentences()}
+    assert {tuple(sentence.tokens) for sentence in found.sentences} == truth
+    assert all(sentence.certified for sentence in found.sentences)
+    assert all(sentence.energy < sentence.threshold for sentence in found.sentences)
+    assert found.status == "completed"
+    if model.task == "classification":
+        right = {tuple(model.content(row)): n % 2 for n, row in enumerate(model.encode(TEXTS).sentences())}
+        assert {tuple(s.tokens): y for s, y in zip(found.sentences, found.labels, strict=True)} == right
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_works_without_embedding_gradients(family: str) -> None:
+    model = wide(family, "classification")
+    update = Client(model, ("batch_size",), defenses=["frozen"]).update(TEXTS[:2], [0, 1])
+    assert not any("embeddings.weight" in name for name in update.tensors)
+    (found,) = attack(update, model, "exact")
+    truth = {tuple(model.content(row)) for row in model.encode(TEXTS[:2]).sentences()}
+    assert {tuple(sentence.tokens) for sentence in found.sentences if sentence.certified} == truth
+
+
+def test_certificates_refuse_what_was_not_there() -> None:
+    model = wide("bert", "classification")
+    certifier = Certifier(model, update_of(model, TEXTS[:2]))
+    true = model.encode(TEXTS[:1]).sentences()[0]
+    assert certifier.check(true).holds
+    for place in range(1, len(true) - 1):
+        other = list(true)
+        other[place] = true[1 + place % (len(true) - 2)]
+        if other != true:
+            assert not certifier.check(other).holds
+    assert not certifier.check(model.encode(TEXTS[2:]).sentences()[0]).holds
+
+
+def test_a_sentence_that_occurs_twice_weighs_twice() -> None:
+    model = wide("bert", "classification")
+    outcome = recover(update_of(model, [TEXTS[0], TEXTS[1], TEXTS[0]], [0, 1, 0]), model, 0, Budget(), quiet)
+    shares = sorted(round(3 * sentence.share) for sentence in outcome.sentences)
+    assert shares == [1, 2]
+    assert outcome.complete
+
+
+def test_more_tokens_than_the_rank_limit_is_said() -> None:
+    model = tiny_model("bert", "classification", width=16)
+    (found,) = attack(update_of(model, TEXTS), model, "exact")
+    assert not any(sentence.certified for sentence in found.sentences)
+    assert any("rank limit" in note and "16" in note for note in found.notes)
+
+
+def test_noise_is_said_and_nothing_is_certified() -> None:
+    model = wide("bert", "classification")
+    update = Client(model, ("batch_size",), defenses=["noise:sigma=0.01"]).update(TEXTS[:1], [1])
+    (found,) = attack(update, model, "exact")
+    assert not any(sentence.certified for sentence in found.sentences)
+    assert found.notes
+
+
+def test_missing_tensors_are_said() -> None:
+    model = wide("bert", "classification")
+    update = update_of(model, TEXTS[:1])
+    head = {name: t for name, t in update.tensors.items() if name.startswith("classifier")}
+    (found,) = attack(dataclasses.replace(update, tensors=head), model, "exact")
+    assert not found.sentences
+    assert "does not hold" in found.notes[0]
+
+
+def test_last_tokens_come_from_the_signal_of_the_last_layer() -> None:
+    """Also if two sentences begin alike, and although no layer ever sees a last token."""
+    model = wide("llama", "causal-lm")
+    texts = ["The loan was refused.", "The loan was paid."]
+    update = update_of(model, texts)
+    rows = model.encode(texts).sentences()
+    part = model.adapter.parts[-1]["ffn_out"]
+    found = endings(model, update.tensors[part.weight_name], [Prefix(0, tuple(row[:-1])) for row in rows])
+    assert [ending.token for ending in found] == [row[-1] for row in rows]
+    assert all(ending.clear for ending in found)
+
+
+def test_padding_on_the_left_moves_the_start() -> None:
+    """With learned positions a sentence padded on the left begins further on; it is found there."""
+    model = wide("gpt2", "causal-lm")
+    row = model.encode(TEXTS[:1]).sentences()[0]
+    ids = torch.tensor([[0, 0, *row]])
+    mask = torch.tensor([[0, 0, *[1] * len(row)]])
+    places = torch.arange(ids.shape[1])[None]
+    logits = model.module(input_ids=ids, attention_mask=mask, position_ids=places).logits[0, 2:-1]
+    loss = torch.nn.functional.cross_entropy(logits, ids[0, 3:])
+    parameters = model.parameters()
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    tensors = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
+    update = dataclasses.replace(update_of(model, TEXTS[:1]), tensors=tensors)
+    (found,) = attack(update, model, "exact")
+    assert [sentence.tokens for sentence in found.sentences] == [model.content(row)]
+
+
+def test_what_remains_is_the_gradient_of_the_others() -> None:
+    model = wide("bert", "classification")
+    update = Client(model).update(TEXTS, [0, 1, 0])
+    outcome = recover(update, model, 0, Budget(), quiet)
+    outcome.sentences = [s for s in outcome.sentences if s.tokens != model.encode(TEXTS[1:2]).sentences()[0]]
+    rest = remaining(update, outcome, model)
+    assert rest is not None
+    assert rest.known.batch_size == 1
+    own = sentence_gradient(model, model.encode(TEXTS[1:2]).sentences()[0], 1, list(rest.tensors))
+    for name, tensor in own.items():
+        assert torch.allclose(rest.tensors[name].double(), tensor, atol=1e-5), name
