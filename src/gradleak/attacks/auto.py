@@ -13,7 +13,7 @@ from gradleak.attacks.exact import Exact, as_reconstruction, recover, show_in
 from gradleak.attacks.lamp import LampCos
 from gradleak.attacks.matching import MatchingAttack
 from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.hints import leading_directions
+from gradleak.attacks.parts.hints import points_anywhere
 from gradleak.attacks.parts.recovery import Outcome
 from gradleak.attacks.parts.remaining import remaining
 from gradleak.attacks.subspace import Subspace
@@ -104,9 +104,9 @@ class Auto(Attack):
                 continue
             if not outcome.sentences:
                 rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
-            hinted = leading_directions(gradients[number], model) is not None
+            hinted = points_anywhere(gradients[number], model)
             if not hinted:
-                found[number].notes.append("subspace was skipped: no direction of the first layer rises above noise")
+                found[number].notes.append("subspace was skipped: nothing in the first layer rises above noise")
             known = rest.known
             size = known.batch_size or len(known.lengths or known.labels or ())
             groups[Subspace.name if hinted else LampCos.name, size].append((number, rest))

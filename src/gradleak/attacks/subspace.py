@@ -26,7 +26,7 @@ class _SubspaceOptions(MatchingOptions):
 SubspaceOptions = with_defaults(
     _SubspaceOptions,
     "SubspaceOptions",
-    steps=200,
+    steps=100,
     init_draws=20,
     init_orders=0,
     discrete_every=25,

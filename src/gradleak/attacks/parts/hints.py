@@ -1,7 +1,8 @@
 """Which tokens an update points at when noise leaves no proof: a soft form of the span test.
 
 A direction of the first layer's gradient counts by how far it stands above the noise, and a token by how much of it
-lies along such directions. The word table's rows, where they are sent, add what they stand out by.
+lies along such directions. Where the embedding tables are sent, the rows that stand out say more: which tokens there
+were, and by the mixture of rows also where.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 from gradleak.attacks.parts.candidates import CHUNK, first_inputs
 from gradleak.attacks.parts.certify import attention_parts
 from gradleak.attacks.parts.noise import EDGE, tail_level
+from gradleak.attacks.parts.unmix import unmix
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -31,18 +33,30 @@ class Hints:
 
 
 def hints(update: Update, model: TargetModel, length: int, sentences: int, keep: int) -> Hints | None:
-    """`keep` tokens a position and sentence for positions up to a length; None if no direction rises above noise."""
-    directions = leading_directions(update, model)
-    if directions is None:
-        return None
+    """`keep` tokens a position and sentence for positions up to a length; None if the update points at nothing.
+
+    A token's score at a position is the part of its input along the leading directions, plus, where rows of the
+    word table stand out, one for standing out and the share of the row that the position's own row explains.
+    """
     words = model.text_tokens.nonzero()[:, 0]
-    scores = torch.cat([_scores(model, part, length, directions) for part in words.split(max(1, CHUNK // length))])
-    clear = _clear_rows(update, model)
+    directions, clear = leading_directions(update, model), clear_rows(update, model)
+    if directions is None and clear is None:
+        return None
+    scores = torch.zeros(len(words), length, device=words.device)
+    if directions is not None:
+        parts = words.split(max(1, CHUNK // length))
+        scores = torch.cat([_along(model, part, length, directions) for part in parts])
+    tokens = words[:0]
     if clear is not None:
-        scores = scores + clear[words][:, None]
+        tokens = clear[torch.isin(clear, words)]
+        scores[torch.searchsorted(words, tokens)] += 1 + _shares(update, model, tokens, length).to(scores)
     best = words[scores.topk(min(len(words), keep * sentences), dim=0).indices].T
-    tokens = best.unique() if clear is None else torch.cat([best.flatten(), words[clear[words] > 0]]).unique()
-    return Hints(tokens, best)
+    return Hints(torch.cat([best.flatten(), tokens]).unique(), best)
+
+
+def points_anywhere(update: Update, model: TargetModel) -> bool:
+    """Whether there is anything to take hints from."""
+    return leading_directions(update, model) is not None or clear_rows(update, model) is not None
 
 
 def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
@@ -59,20 +73,33 @@ def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
     return (directions[kept] * sure[kept].sqrt()[:, None]).to(model.word_table) if bool(kept.any()) else None
 
 
-def _scores(model: TargetModel, tokens: Tensor, length: int, directions: Tensor) -> Tensor:
+def clear_rows(update: Update, model: TargetModel) -> Tensor | None:
+    """The tokens whose rows of the word table stand out from the noise; None if the rows tell nothing.
+
+    Most tokens are in no batch, so the median row shows what noise alone gives. A language model's rows all take part
+    in every prediction and tell nothing this way.
+    """
+    table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
+    if table is None or model.task == "causal-lm":
+        return None
+    sizes = table.norm(dim=1)
+    limit = sizes.median() * (1 + CLEAR_ROW / (2 * table.shape[1]) ** 0.5)
+    found = (sizes > torch.maximum(limit, 1e-6 * sizes.max())).nonzero()[:, 0]
+    return found if 0 < len(found) < len(table) // 2 else None
+
+
+def _along(model: TargetModel, tokens: Tensor, length: int, directions: Tensor) -> Tensor:
     inputs = F.normalize(first_inputs(model, tokens, length), dim=-1)
     return (inputs @ directions.T).square().sum(dim=-1)
 
 
-def _clear_rows(update: Update, model: TargetModel) -> Tensor | None:
-    """For every token 1 if its row of the word table stands out, else 0; None if the rows tell nothing.
-
-    Most tokens are in no batch, so the median row shows what noise alone gives.
-    """
-    table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
-    if table is None or model.task == "causal-lm":  # there every row takes part in every prediction
-        return None
-    sizes = table.norm(dim=1)
-    noise = sizes.median()
-    clear = sizes > noise * (1 + CLEAR_ROW / (2 * table.shape[1]) ** 0.5) + 1e-6 * sizes.max()
-    return clear.float() if bool(clear.any()) else None
+def _shares(update: Update, model: TargetModel, tokens: Tensor, length: int) -> Tensor:
+    """How much of each token's row lies at each position; the same everywhere if positions were not sent."""
+    positions = model.adapter.positions
+    table = None if positions is None else update.tensors.get(model.adapter.parameter_of(positions))
+    if table is None:
+        return torch.zeros(len(tokens), length)
+    first = model.adapter.family.first_position
+    words = update.tensors[model.adapter.parameter_of(model.adapter.words)]
+    everywhere = torch.ones(len(tokens), length, dtype=torch.bool, device=tokens.device)
+    return unmix(words[tokens], table[first : first + length], everywhere)

@@ -53,7 +53,8 @@ def best_start(
         if hint is None:
             noise[:, :width] = torch.randn(noise[:, :width].shape, generator=generators[row])
             return torch.where(free[row], noise.to(frame.embeds), frame.embeds[row])
-        picks = torch.randint(hint.shape[1], (len(noise), width), generator=generators[row]).to(hint.device)
+        picks = _picks(len(noise), width, hint.shape[1], generators[row], first=not drawn[row]).to(hint.device)
+        drawn[row] = True
         likely = noise.to(frame.embeds)
         likely[:, :width] = hint[torch.arange(width, device=hint.device), picks]
         return torch.where(free[row], likely, frame.embeds[row])
@@ -66,6 +67,7 @@ def best_start(
             moved[b, places] = start.embeds[row, b, order]
         return moved
 
+    drawn = [False] * len(frame)
     start = frame.with_embeds(torch.stack([draw(row) for row in range(len(frame))]))
     if total > 1:
         losses = engine.values(start)
@@ -76,6 +78,13 @@ def best_start(
         scaled = start.embeds / start.embeds.norm(dim=-1, keepdim=True).clamp_min(1e-12) * mean_norm
         start = start.with_embeds(torch.where(free, scaled, start.embeds))
     return start
+
+
+def _picks(sentences: int, width: int, count: int, generator: torch.Generator, *, first: bool) -> Tensor:
+    """Ranks of hinted tokens for every place: at first the best, a sentence the next best after the one before."""
+    if first:
+        return torch.arange(sentences).clamp_max(count - 1)[:, None].expand(-1, width)
+    return (count * torch.rand(sentences, width, generator=generator) ** 3).long()
 
 
 class _Steps:
