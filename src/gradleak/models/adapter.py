@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,15 @@ from torch import nn
 
 from gradleak.errors import GradleakError
 from gradleak.models.families import Family, Fused, Task
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A tensor whose rows lie in the span of what a part sees, or of `map` times that."""
+
+    name: str
+    matrix: torch.Tensor
+    map: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,37 @@ class Part:
     @property
     def weight_name(self) -> str:
         return f"{self.name}.weight"
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """The tensors that can carry this part's inputs: its weight, or the factors of LoRA."""
+        factors = [f"{self.name}.{side}.{key}.weight" for side in ("lora_A", "lora_B") for key in self._adapters]
+        return [self.weight_name, *factors]
+
+    def carrier(self, tensors: Mapping[str, torch.Tensor]) -> Carrier | None:
+        """What of an update tells this part's inputs, (outputs, inputs); None if nothing does.
+
+        The gradient of LoRA's A factor has the inputs as its rows, unless B is still zero. Then B's has them seen
+        through A.
+        """
+        if self.weight_name in tensors:
+            return Carrier(self.weight_name, self.of(tensors[self.weight_name]))
+        for key in self._adapters:
+            first, second = (f"{self.name}.{side}.{key}.weight" for side in ("lora_A", "lora_B"))
+            if first in tensors and bool(tensors[first].any()):
+                return Carrier(first, tensors[first])
+            if second in tensors and bool(tensors[second].any()):
+                return Carrier(second, tensors[second], self._factors[key].weight.detach())
+        return None
+
+    @property
+    def _factors(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = getattr(self.module, "lora_A", {})
+        return found
+
+    @property
+    def _adapters(self) -> list[str]:
+        return list(self._factors)
 
     @property
     def transposed(self) -> bool:

@@ -49,6 +49,8 @@ def load_model(
     if not isinstance(source, str | Path):
         return _from_object(source, tokenizer, task, place)
     name = str(source)
+    if (Path(name) / "adapter_config.json").is_file():
+        return _adapted(Path(name), task, num_labels, head_seed, device, progress)
     folder = str(_built_in(name, progress)) if name in BUILT_IN else name
     with _quiet():
         config = _config(name, folder)
@@ -58,6 +60,21 @@ def load_model(
             raise GradleakError(f"{family.name} models are supported for {', '.join(family.tasks)}, not {chosen}")
         module, loaded_tokenizer = _weights(name, folder, config, chosen, num_labels, head_seed)
     return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
+
+
+def _adapted(
+    folder: Path, task: Task | None, num_labels: int | None, head_seed: int, device: str, progress: Progress
+) -> TargetModel:
+    """A model with trained or fresh peft adapters: only they are trained and sent."""
+    try:
+        from peft import PeftConfig, PeftModel
+    except ImportError as error:
+        raise GradleakError("adapters need the peft library: pip install 'gradleak[lora]'") from error
+    base = PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
+    below = load_model(base, task=task, num_labels=num_labels, head_seed=head_seed, device=device, progress=progress)
+    with _quiet():
+        wrapped = PeftModel.from_pretrained(below.module, str(folder), is_trainable=True)
+    return TargetModel(wrapped.get_base_model().float(), below.tokenizer, below.task, str(folder))
 
 
 def _built_in(name: str, progress: Progress) -> Path:
@@ -83,6 +100,8 @@ def resolve_device(name: str) -> torch.device:
 
 
 def _from_object(module: Any, tokenizer: Any, task: Task | None, device: torch.device) -> TargetModel:
+    if hasattr(module, "peft_config"):
+        module = module.get_base_model()  # the model itself, with the adapters in its layers
     if not hasattr(module, "config") or not hasattr(module, "base_model"):
         raise GradleakError(f"{type(module).__name__} is not a Hugging Face model")
     if tokenizer is None:

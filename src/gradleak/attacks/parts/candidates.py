@@ -47,10 +47,12 @@ class Membership:
         generator = torch.Generator().manual_seed(0)
         mix = torch.randn(len(span.complement), SCREEN, generator=generator, dtype=torch.float64)
         self.span = span
-        self.screen = (span.complement.T @ (mix.to(span.complement) / SCREEN**0.5)).float()
+        screen = span.complement.T @ (mix.to(span.complement) / SCREEN**0.5)
+        self.screen = (screen if span.map is None else span.map.to(screen).T @ screen).float()
 
     def __call__(self, states: Tensor) -> Tensor:
-        near = (states @ self.screen).norm(dim=-1) < SCREEN_LIMIT * states.norm(dim=-1)
+        sizes = states.norm(dim=-1) if self.span.map is None else (states @ self.span.map.to(states).T).norm(dim=-1)
+        near = (states @ self.screen.to(states)).norm(dim=-1) < SCREEN_LIMIT * sizes
         kept = states[near]
         return near.masked_scatter(near, self.span.distances(kept) <= TOLERANCE * self.span.floors(kept))
 

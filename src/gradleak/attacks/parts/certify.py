@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,8 +51,23 @@ def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
 
 def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None) -> Span | None:
     """The span of what these parts of one input see, from those of them that an update holds."""
-    present = [part.of(tensors[part.weight_name]) for part in parts if part.weight_name in tensors]
-    return span_of(present, before) if present else None
+    carriers = [carrier for carrier in (part.carrier(tensors) for part in parts) if carrier is not None]
+    plain = [carrier.matrix for carrier in carriers if carrier.map is None]
+    if plain or not carriers:
+        return span_of(plain, before) if plain else None
+    # Seen through different maps they cannot be joined: the widest tells most, and of equal ones the last, which for
+    # attention is the value: it sees every token.
+    widest = max(reversed(carriers), key=lambda carrier: carrier.matrix.shape[1])
+    span = span_of([widest.matrix], before)
+    return None if span is None else dataclasses.replace(span, map=widest.map)
+
+
+def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
+    """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in."""
+    parts = mixing_parts(model, 0)
+    if any(part.carrier(tensors) is not None for part in parts) or len(model.adapter.parts) < 2:
+        return 0, parts
+    return 1, attention_parts(model, 1)
 
 
 def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span | None) -> Span | None:
@@ -69,10 +85,11 @@ class Certifier:
     """
 
     def __init__(self, model: TargetModel, update: Update) -> None:
-        mixed = joint_span(update.tensors, mixing_parts(model, 0))
-        second = second_span(model, update.tensors, mixed)
+        layer, parts = mixed_layer(model, update.tensors)
+        mixed = joint_span(update.tensors, parts)
+        second = second_span(model, update.tensors, mixed) if layer == 0 else None
         self.model = model
-        self.spans = [] if mixed is None else [(mixing_parts(model, 0)[0], mixed)]
+        self.spans = [] if mixed is None else [(parts[0], mixed)]
         if second is not None:
             self.spans.append((attention_parts(model, 1)[0], second))
 

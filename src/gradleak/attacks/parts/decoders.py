@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixing_parts, second_span
+from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer, second_span
 from gradleak.attacks.parts.endings import Ending, endings
 from gradleak.attacks.parts.growing import Growth, Prefix, Spans
 from gradleak.attacks.parts.lengths import ROW_NOISE
@@ -19,15 +19,16 @@ from gradleak.update import Update
 
 def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
-    first, mixed = attention_parts(model, 0), mixing_parts(model, 0)
+    first = attention_parts(model, 0)
+    layer, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [first, mixed])
     if missing:
         return Outcome(notes=[missing])
     inputs, behind = joint_span(update.tensors, first), joint_span(update.tensors, mixed)
-    second = second_span(model, update.tensors, behind)
+    second = second_span(model, update.tensors, behind) if layer == 0 else None
     if inputs is None or behind is None:
         return Outcome(notes=[no_end(model, update, mixed)])
-    growth = Growth(model, Spans(inputs, behind, second), _positions(model, update))
+    growth = Growth(model, Spans(inputs, behind, second, mixed[0]), _positions(model, update))
     grown = growth.run(budget, show)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
@@ -47,9 +48,10 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             whole = ending is not None and ending.clear
             outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
         else:
-            kept = {part.weight_name: update.tensors[part.weight_name].double() for part in mixed}
+            names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
+            kept = {name: update.tensors[name].double() for name in names}
             alone = [n for n in range(len(prefix.tokens)) if shared[prefix.start, prefix.tokens[: n + 1]] == 1]
-            told = explain(model, kept, behind, mixed[0].role, list(prefix.tokens), alone) if alone else None
+            told = explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
             label, share = (told.label, told.share) if told is not None else (None, None)
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
     if model.task == "causal-lm" and last is None and grown:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.candidates import Choices, fitting
-from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span
+from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer
 from gradleak.attacks.parts.flips import PROMISING, Energy, Frames, descend
 from gradleak.attacks.parts.limits import no_end, not_in_update
 from gradleak.attacks.parts.peel import explain, peeled
@@ -35,7 +35,7 @@ def recover_encoder(
     model: TargetModel, update: Update, generator: torch.Generator, budget: Budget, show: Callable[[str], None]
 ) -> Outcome:
     """All sentences of the update that can be found and proved."""
-    missing = not_in_update(update, [attention_parts(model, 0), [model.adapter.parts[0]["ffn_in"]]])
+    missing = not_in_update(update, [attention_parts(model, 0), mixed_layer(model, update.tensors)[1]])
     if missing:
         return Outcome(notes=[missing])
     rounds = EncoderRecovery(model, update, generator)
@@ -54,14 +54,15 @@ class EncoderRecovery:
         adapter = model.adapter
         self.update = update
         self.first = attention_parts(model, 0)
-        self.mixed = adapter.parts[0]["ffn_in"]
+        self.layer, self.mixed = mixed_layer(model, update.tensors)
         self.words = adapter.parameter_of(adapter.words)
         self.positions = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
-        wanted = {part.weight_name for part in (*self.first, self.mixed)} | {self.words, self.positions}
+        wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
+        wanted |= {self.words, self.positions}
         self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
         self.original = dict(self.left)
         self.certifier = Certifier(model, update)
-        self.before = (joint_span(self.left, self.first), joint_span(self.left, [self.mixed]))
+        self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
         self._exact: TargetModel | None = None
         self.found: list[Recovered] = []
         self.bag: dict[int, float] = {}
@@ -94,20 +95,22 @@ class EncoderRecovery:
         """Whether all sentences are found: as many as granted, or until nothing of the update is left."""
         if self.size is not None and self.count >= self.size:
             return True
-        name = self.mixed.weight_name
-        return bool(self.found) and float(self.left[name].norm()) < OWN_NOISE * float(self.original[name].norm())
+        left, before = (self.mixed[0].carrier(tensors) for tensors in (self.left, self.original))
+        if left is None or before is None:
+            return left is None and bool(self.found)
+        return bool(self.found) and float(left.matrix.norm()) < OWN_NOISE * float(before.matrix.norm())
 
     # --- one round --------------------------------------------------------------------------------
 
     def _spans(self) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left behind its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.notes.append(no_end(self.model, self.update, [self.mixed]))
+            self.notes.append(no_end(self.model, self.update, self.mixed))
             return None
         if not self.found:
             return self.before[0], self.before[1]
         tokens = joint_span(self.left, self.first, self.before[0])
-        mixed = joint_span(self.left, [self.mixed], self.before[1])
+        mixed = joint_span(self.left, self.mixed, self.before[1])
         if tokens is None or mixed is None:
             self.notes.append("what the sentences found leave of the update is not above its numerical noise")
             return None
@@ -120,7 +123,7 @@ class EncoderRecovery:
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
         frames = Frames(self.model, choices, rows)
         picks = choices.draw(len(rows), self.generator)
-        ids, energies = descend(Energy(self.model, mixed), frames, picks, budget)
+        ids, energies = descend(Energy(self.model, mixed, self.mixed[0]), frames, picks, budget)
         known = {tuple(r.tokens) for r in self.found}
         promising = dict.fromkeys(
             tuple(ids[row][frames.mask[row]].tolist())
@@ -132,10 +135,11 @@ class EncoderRecovery:
 
     def _accept(self, tokens: list[int]) -> bool:
         certificate = self.certifier.check(tokens)
-        span = joint_span(self.left, [self.mixed], self.before[1])
+        span = joint_span(self.left, self.mixed, self.before[1])
         if not certificate.holds or span is None:
             return False
-        told = explain(self._double(), self.left, span, "ffn_in", tokens)
+        double = self._double()
+        told = explain(double, self.left, span, double.adapter.parts[self.layer][self.mixed[0].role], tokens)
         if told is None:
             self.found.append(Recovered(tokens, certificate))
         else:

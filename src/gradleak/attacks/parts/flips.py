@@ -1,20 +1,21 @@
 """Search for whole sentences of an encoder: flip one token after the other until everything fits the span.
 
 The energy of a sentence is the mean squared distance of its states inside the first layer, behind the attention,
-from the span of that layer's feed-forward gradient. There every state has already mixed with its neighbours, so only
-a sentence that is right as a whole fits. A flip is judged by the energy's derivative first, the best ones exactly.
+from the span of that layer's feed-forward gradient, or else at the entry of the second layer. There every state has
+already mixed with its neighbours, so only a sentence that is right as a whole fits. A flip is judged by the energy's
+derivative first, the best ones exactly.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.attacks.parts.candidates import Choices
 from gradleak.attacks.parts.probe import Probe
 from gradleak.attacks.parts.spans import Span
 from gradleak.budget import Budget
+from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 
 # Below this energy a sentence is worth an exact check; wrong ones stay far above, right ones far below.
@@ -28,11 +29,12 @@ CHUNK = 512
 class Energy:
     """The energy of many sentences at once, in fp32."""
 
-    def __init__(self, model: TargetModel, span: Span) -> None:
-        parts = model.adapter.parts[0]
+    def __init__(self, model: TargetModel, span: Span, part: Part) -> None:
+        """`part` is one that sees what the span is of."""
         self.model = model
+        self.span = span
         self.complement = span.complement.to(model.word_table)
-        self.probe = Probe(model, [parts["query"], parts["ffn_in"]])
+        self.probe = Probe(model, [model.adapter.parts[0]["query"], part])
 
     def values(self, ids: Tensor, mask: Tensor) -> Tensor:
         with torch.no_grad():
@@ -53,7 +55,7 @@ class Energy:
         return torch.cat(found)
 
     def _of(self, states: Tensor, mask: Tensor) -> Tensor:
-        apart = (F.normalize(states, dim=-1) @ self.complement.T).square().sum(dim=-1)
+        apart = (self.span.unit(states) @ self.complement.T).square().sum(dim=-1)
         return (apart * mask).sum(dim=1) / mask.sum(dim=1)
 
 

@@ -17,6 +17,7 @@ from gradleak.attacks.parts.candidates import Membership, fitting
 from gradleak.attacks.parts.probe import Probe
 from gradleak.attacks.parts.spans import Span
 from gradleak.budget import Budget
+from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 
 # Tokens of all prefixes and their candidates that go through the first layer at once.
@@ -43,11 +44,12 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Spans:
-    """What the first layer sees, what its feed-forward block sees, and what the second layer sees, if known."""
+    """What the first layer sees, what a part behind its attention sees, and what the second layer sees, if known."""
 
     inputs: Span
     mixed: Span
     second: Span | None
+    mixed_part: Part
 
 
 class Growth:
@@ -148,7 +150,7 @@ class Growth:
         blocked = torch.zeros(total, total, dtype=table.dtype, device=ids.device)
         blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
         mask = blocked[None, None].expand(len(prefixes), -1, -1, -1)
-        probe = Probe(self.model, [self.model.adapter.parts[0]["ffn_in"]])
+        probe = Probe(self.model, [self.spans.mixed_part])
         with torch.no_grad():
             return probe(input_ids=ids, mask=mask, position_ids=(start + places)[None])[0][:, length:]
 

@@ -61,10 +61,11 @@ def points_anywhere(update: Update, model: TargetModel) -> bool:
 
 def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
     """Directions the first layer's inputs have, (directions, width), each as long as it is sure."""
-    parts = [part for part in attention_parts(model, 0) if part.weight_name in update.tensors]
-    if not parts:
+    carriers = [carrier for carrier in (p.carrier(update.tensors) for p in attention_parts(model, 0)) if carrier]
+    matrices = [carrier.matrix for carrier in carriers if carrier.map is None]
+    if not matrices:
         return None
-    stacked = torch.cat([part.of(update.tensors[part.weight_name]) for part in parts]).double()
+    stacked = torch.cat(matrices).double()
     _, sizes, directions = torch.linalg.svd(stacked, full_matrices=False)
     rows, columns = stacked.shape
     edge = EDGE * tail_level(sizes, stacked.shape) * (rows**0.5 + columns**0.5)

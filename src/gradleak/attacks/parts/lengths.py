@@ -40,8 +40,8 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
 def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | None:
     """The token count of the whole batch: each token adds one to the rank of a layer's gradient."""
     parts = [part for layer in model.adapter.parts for role, part in layer.items() if role in ("value", "ffn_in")]
-    matrices = [part.of(update.tensors[part.weight_name]) for part in parts if part.weight_name in update.tensors]
-    ranks = [rank for rank in map(_rank, matrices) if rank is not None]
+    carriers = [carrier for carrier in (part.carrier(update.tensors) for part in parts) if carrier is not None]
+    ranks = [rank for rank in (_rank(carrier.matrix) for carrier in carriers) if rank is not None]
     return max(ranks) + sentences * _unseen(model) if ranks else None
 
 

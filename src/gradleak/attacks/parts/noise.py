@@ -23,12 +23,12 @@ def noise_level(update: Update, model: TargetModel) -> float:
     """
     levels = []
     for layer in range(len(model.adapter.parts)):
-        parts = [part for part in attention_parts(model, layer) if part.weight_name in update.tensors]
-        if joint_span(update.tensors, parts[:1]) is not None:
-            return 0.0
-        for part in parts:
-            matrix = part.of(update.tensors[part.weight_name])
-            levels.append(tail_level(torch.linalg.svdvals(matrix.float()), matrix.shape))
+        for part in attention_parts(model, layer):
+            if joint_span(update.tensors, [part]) is not None:
+                return 0.0
+            carrier = part.carrier(update.tensors)
+            if carrier is not None:
+                levels.append(tail_level(torch.linalg.svdvals(carrier.matrix.float()), carrier.matrix.shape))
     return statistics.median(levels) if levels else 0.0
 
 

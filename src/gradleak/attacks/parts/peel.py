@@ -40,26 +40,31 @@ def sentence_gradient(model: TargetModel, tokens: list[int], label: int | None, 
 
 
 def explain(
-    model: TargetModel, update: Tensors, span: Span, role: str, tokens: list[int], places: list[int] | None = None
+    model: TargetModel, update: Tensors, span: Span, part: Part, tokens: list[int], places: list[int] | None = None
 ) -> Explained | None:
-    """Find label and share of a sentence by a matrix of the first layer, or None if no label fits.
+    """Find label and share of a sentence by one matrix of the update, or None if no label fits.
 
     With G the update's matrix, X the sentence's inputs to it and D what came back to them, G is the share times DX
     plus products of other tokens. If all of them are independent, X times the inverse of G times D is the identity
     over the share, and for no other D is it a positive multiple of the identity. Positions whose state other
     sentences have too must be left out: `places` are those to look at.
     """
-    part = model.adapter.parts[0][role]
+    carrier = part.carrier(update)
+    if carrier is None:
+        return None
     (states,) = _states(model, part, tokens)
-    states = states.double()
-    matrix = part.of(update[part.weight_name]).double()
+    states = states.double() if carrier.map is None else states.double() @ carrier.map.double().T
+    matrix = carrier.matrix.double()
     # The pseudo-inverse within the span: the span is known, so what lies behind it is noise and is left out.
     inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=0.0)
     classes = range(model.num_labels) if model.task == "classification" else [None]
     best: Explained | None = None
     for label in classes:
         gradient = sentence_gradient(model, tokens, label, list(update))
-        signals = part.of(gradient[part.weight_name]) @ torch.linalg.pinv(states)
+        own = part.carrier(gradient)
+        if own is None or own.name != carrier.name:
+            continue
+        signals = own.matrix @ torch.linalg.pinv(states)
         product = (states @ span.basis.T) @ inverse @ signals
         product = product if places is None else product[places][:, places]
         scale = float(product.diagonal().mean())

@@ -35,6 +35,7 @@ class Span:
     noise: float
     gap: float
     scales: tuple[float, ...]
+    map: Tensor | None = None
 
     @property
     def rank(self) -> int:
@@ -44,9 +45,14 @@ class Span:
     def width(self) -> int:
         return self.basis.shape[1]
 
+    def unit(self, states: Tensor) -> Tensor:
+        """Unit vectors along the states, as the matrix saw them."""
+        seen = states if self.map is None else states @ self.map.to(states).T
+        return F.normalize(seen, dim=-1)
+
     def distances(self, states: Tensor) -> Tensor:
         """How far unit vectors along the states are from the span, 0 to 1."""
-        return (F.normalize(states.to(self.complement), dim=-1) @ self.complement.T).norm(dim=-1)
+        return (self.unit(states.to(self.complement)) @ self.complement.T).norm(dim=-1)
 
     def floors(self, states: Tensor) -> Tensor:
         """The distance that numerical noise alone would put between a true input and the span.
@@ -54,7 +60,7 @@ class Span:
         Noise turns the singular direction i by (noise / its singular value) in every dimension outside the span, so
         a state is off by its own components along the directions, weighed by that.
         """
-        weights = (F.normalize(states.to(self.basis), dim=-1) @ self.basis.T) / self.sizes
+        weights = (self.unit(states.to(self.basis)) @ self.basis.T) / self.sizes
         return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
 
 
@@ -81,7 +87,7 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None) -> Span | No
         end = _end(sizes)
     else:
         end = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum()) or None
-    if end is None or width - end < max(LEAST_OUTSIDE, width // 50):
+    if end is None or end == len(sizes) or width - end < max(LEAST_OUTSIDE, width // 50):
         return None
     noise = float((sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt())
     noise = noise if before is None else max(noise, before.noise)
@@ -90,12 +96,12 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None) -> Span | No
 
 
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
-    """All singular values, one a column, and the right singular vectors as rows."""
+    """The singular values, and the right singular vectors as rows, with those of the null space behind."""
     rows, width = stacked.shape
     if rows > width:  # the same values and directions from a matrix that is only as tall as wide
         stacked = torch.linalg.qr(stacked, mode="r").R
     _, sizes, directions = torch.linalg.svd(stacked, full_matrices=True)
-    return F.pad(sizes, (0, width - len(sizes))), directions
+    return sizes, directions
 
 
 def _end(sizes: Tensor) -> int | None:
