@@ -14,7 +14,7 @@ from tiny import tiny_model, tiny_tokenizer
 from gradleak.cli import main
 from gradleak.results import load_results
 
-QUICK = ["-o", "steps=3", "-o", "init_draws=2", "-o", "init_orders=0", "-o", "prior=none"]
+QUICK = ["--attack", "lamp-cos", "-o", "steps=3", "-o", "init_draws=2", "-o", "init_orders=0", "-o", "prior=none"]
 
 
 def run(*words, cwd=None, **environment):

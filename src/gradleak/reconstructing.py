@@ -64,15 +64,18 @@ def print_reconstruction(found: Reconstruction) -> None:
     table.add_column("recovered")
     table.add_column("confidence", justify="right")
     for number, sentence in enumerate(found.sentences, start=1):
-        table.add_row(str(number), Text(sentence.text), f"{sentence.confidence:.2f}")
+        sure = "certified" if sentence.certified else f"{sentence.confidence:.2f}"
+        table.add_row(str(number), Text(sentence.text), sure)
     console = Console()
     console.print(table)
     if found.found:
         labels = f"labels {found.labels}" if "labels" in found.found else ""
         lengths = f"lengths {found.lengths}" if "lengths" in found.found else ""
         console.print(f"found by the attack: {', '.join(part for part in (labels, lengths) if part)}")
-    loss = "no step taken" if found.loss is None else f"loss {found.loss:.4f}"
-    console.print(f"{loss}, {found.seconds:.0f} s, {found.status}", style="dim", highlight=False)
+    for note in found.notes:
+        console.print(note, highlight=False)
+    loss = "" if found.loss is None else f"loss {found.loss:.4f}, "
+    console.print(f"{loss}{found.seconds:.0f} s, {found.status}", style="dim", highlight=False)
 
 
 def print_score(scored: Score) -> None:

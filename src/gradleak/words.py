@@ -92,7 +92,7 @@ def _certified(results: Results) -> list[str]:
         return []
     right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
     return [
-        f"{_count(proved, 'sentence')} of {len(pairs)} carry a certificate: the update itself proves that they were "
+        f"{proved} of {_count(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
         f"in the batch. Compared with the truth, {right} of these {proved} are exactly right."
     ]
 

@@ -30,6 +30,26 @@ def test_page_tells_everything(results):
     assert '<mark class="word-mark">six</mark>' in page
 
 
+def test_certificates_and_limits_are_shown(results):
+    trial = results.trials[0]
+    pair = trial.pairs[0].model_copy(update={"certified": True, "stage": "exact"})
+    sentence = trial.reconstruction.sentences[0].model_copy(update={"certified": True, "stage": "exact"})
+    found = trial.reconstruction.model_copy(update={"sentences": [sentence], "notes": ["the budget ended"]})
+    shown = results.model_copy(
+        update={"trials": [trial.model_copy(update={"pairs": [pair], "reconstruction": found}), results.trials[1]]}
+    )
+    page = render(shown)
+    assert page.count("✓ certified") == 1
+    assert "found by exact" in page
+    assert "1 of 2 sentences carry a certificate" in page
+    assert "0 of these 1 are exactly right" in page
+    assert "The budget ended (1 trial)." in page
+    console = Console(file=io.StringIO(), width=120)
+    print_results(shown, console)
+    assert "certified" in console.file.getvalue()
+    assert "certified" not in render(results)
+
+
 def test_page_asks_nothing_of_the_network(results):
     page = render(results)
     assert not re.findall(r"""(?:src|href|url\()\s*=?\s*["']?(?:https?:)?//""", page)

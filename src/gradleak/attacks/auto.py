@@ -30,6 +30,7 @@ EXACT_SHARE = 0.6
 class AutoOptions(AttackOptions):
     prior: str = Field("ngram", description="ngram, smollm2, none, or a causal language model (folder or hub id)")
     steps: int | None = Field(None, ge=0, description="optimisation steps of the matching stage; default: its own")
+    memory: str | None = Field(None, description="what matching may use, such as 4GB; default: half of the free")
 
 
 class Auto(Attack):
@@ -100,7 +101,11 @@ class Auto(Attack):
                 continue
             rest = remaining(gradients[number], outcome, model)
             if rest is None:
-                found[number].notes.append("matching was not tried: how many sentences are left is not known")
+                found[number].notes.append(
+                    "matching was not tried: what the sentences found leave of the update cannot be told"
+                    if outcome.sentences
+                    else "matching was not tried: it needs the batch size and this update does not grant it"
+                )
                 continue
             if not outcome.sentences:
                 rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
@@ -110,8 +115,7 @@ class Auto(Attack):
             known = rest.known
             size = known.batch_size or len(known.lengths or known.labels or ())
             groups[Subspace.name if hinted else LampCos.name, size].append((number, rest))
-        said = {"prior": self.options.prior}
-        settings = said if self.options.steps is None else {**said, "steps": self.options.steps}
+        settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
         for (name, _), members in groups.items():
             kind = Subspace if name == Subspace.name else LampCos
