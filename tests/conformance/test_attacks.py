@@ -60,7 +60,8 @@ def test_same_seed_same_tokens(tiny_bert, name):
     first, again = (attack(update, tiny_bert, name, seed=7, **QUICK) for _ in range(2))
     assert texts_of(first) == texts_of(again)
     assert first[0].loss == again[0].loss
-    assert attack(update, tiny_bert, name, seed=8, **QUICK)[0].loss != first[0].loss
+    if name != "subspace":  # it starts from what the update points at, whatever the seed
+        assert attack(update, tiny_bert, name, seed=8, **QUICK)[0].loss != first[0].loss
 
 
 def test_neighbours_do_not_matter(tiny_bert, name):
@@ -262,15 +263,16 @@ def test_polish_only_gets_closer(tiny, name):
 
     distances = []
 
-    def watched(engine, model, answer, fixed, vocabulary, **rest):
+    def watched(engine, model, answer, fixed, vocabularies, hints, **rest):
         def distance(tokens):
             embeds = torch.where(fixed[..., None], answer.embeds, model.embed(tokens))
             if model.task == "causal-lm":
                 answer.labels.copy_(torch.where(fixed, answer.labels, tokens))
             return engine.values(answer.with_embeds(embeds))
 
-        first = distance(vocabulary.nearest(answer.embeds)[0])
-        found = polish(engine, model, answer, fixed, vocabulary, **rest)
+        nearest = [v.nearest(embeds)[0] for v, embeds in zip(vocabularies, answer.embeds, strict=True)]
+        first = distance(torch.stack(nearest))
+        found = polish(engine, model, answer, fixed, vocabularies, hints, **rest)
         distances.append((first, distance(found)))
         return found
 
@@ -303,7 +305,8 @@ def test_polish_finds_the_right_order(minilm):
         minilm,
         frame.with_embeds(torch.where(fixed[..., None], frame.embeds, minilm.embed(rough.ids)[None])),
         fixed,
-        Vocabulary.of(minilm),
+        [Vocabulary.of(minilm)],
+        [None],
         rounds=12,
         generators=[torch.Generator().manual_seed(0)],
         budget=Budget(),
