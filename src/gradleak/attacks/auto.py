@@ -79,7 +79,7 @@ class Auto(Attack):
         progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
         for number, (gradient, seed) in enumerate(zip(gradients, seeds, strict=True)):
             started = time.monotonic()
-            own = budget.part(EXACT_SHARE / (len(gradients) - number))
+            own = budget.part(EXACT_SHARE / (len(gradients) - number))  # a hard update must not take the others' time
             outcomes.append(recover(gradient, model, seed, own, show_in(progress, number)))
             spent.append(time.monotonic() - started)
             progress.advance(number + 1)

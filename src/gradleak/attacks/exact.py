@@ -38,15 +38,16 @@ class Exact(Attack):
         progress.begin(self.name, len(updates), "updates")
         for number, (update, seed) in enumerate(zip(updates, seeds, strict=True)):
             started = time.monotonic()
+            own = budget.part(1 / (len(updates) - number))  # a hard update must not take the others' time
             with peak_memory(model.device) as memory:
-                outcome = recover(as_gradient(update), model, seed, budget, show_in(progress, number))
+                outcome = recover(as_gradient(update), model, seed, own, show_in(progress, number))
             progress.advance(number + 1)
             found.append(
                 as_reconstruction(outcome, model).model_copy(
                     update={
                         "seconds": time.monotonic() - started,
                         "peak_memory_mb": memory.megabytes,
-                        "status": "completed" if outcome.complete else budget.reason,
+                        "status": "completed" if outcome.complete else own.reason,
                     }
                 )
             )
