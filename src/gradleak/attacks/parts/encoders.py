@@ -92,8 +92,11 @@ class EncoderRecovery:
 
     @property
     def complete(self) -> bool:
-        """Whether all sentences are found: as many as granted, or until nothing of the update is left."""
+        """Whether all sentences are found: as many as granted, all of the mean, or until nothing is left."""
         if self.size is not None and self.count >= self.size:
+            return True
+        shares = [found.share for found in self.found if found.share is not None]
+        if shares and sum(shares) > 1 - min(shares) / 2:  # not even one more of the lightest would fit in
             return True
         left, before = (self.mixed[0].carrier(tensors) for tensors in (self.left, self.original))
         if left is None or before is None:
