@@ -27,6 +27,8 @@ MOST_CHECKS = 256
 LEAST_SHARE = 0.02
 # What rounding leaves of a gradient row that should be zero, against the largest row and against what it was.
 ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
+# Shares of the mean that add up to this leave room for no further sentence, in batches of up to 500.
+WHOLE = 0.998
 # Positions looked at when the update does not tell how long sentences are.
 BLOCK = 24
 
@@ -96,7 +98,7 @@ class EncoderRecovery:
         if self.size is not None and self.count >= self.size:
             return True
         shares = [found.share for found in self.found if found.share is not None]
-        if shares and sum(shares) > 1 - min(shares) / 2:  # not even one more of the lightest would fit in
+        if sum(shares) > WHOLE:
             return True
         left, before = (self.mixed[0].carrier(tensors) for tensors in (self.left, self.original))
         if left is None or before is None:

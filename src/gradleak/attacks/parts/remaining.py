@@ -29,7 +29,7 @@ def remaining(gradient: Update, outcome: Outcome, model: TargetModel) -> Update 
     for sentence in outcome.sentences:
         own = sentence_gradient(model, sentence.tokens, sentence.label, list(tensors))
         for name, part in own.items():
-            tensors[name] = tensors[name] - (sentence.share or 0.0) * part.to(tensors[name])
+            tensors[name] = tensors[name] - _times(sentence, size) / size * part.to(tensors[name])
     tensors = {name: tensor * (size / left) for name, tensor in tensors.items()}
     known = _known(gradient.known, outcome.sentences, size, left)
     manifest = gradient.manifest.model_copy(update={"known": known, "client": ClientRule()})
