@@ -50,6 +50,11 @@ class Known(BaseModel):
     )
 
     @property
+    def size(self) -> int | None:
+        """How many sentences there are, as far as any grant tells."""
+        return self.batch_size or len(self.lengths or self.labels or ()) or None
+
+    @property
     def granted(self) -> tuple[str, ...]:
         return tuple(name for name in GRANTS if getattr(self, name) is not None)
 

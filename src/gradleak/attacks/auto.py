@@ -64,7 +64,7 @@ class Auto(Attack):
                     rest, model, budget=budget, progress=progress, seeds=[seeds[number] for number in numbers]
                 )
                 for number, more in zip(numbers, matched, strict=True):
-                    found[number] = _merged(found[number], more, attack.name, model)
+                    found[number] = _merged(found[number], more, attack.name)
         return [one.model_copy(update={"peak_memory_mb": memory.megabytes}) for one in found]
 
     def _prove(
@@ -95,7 +95,7 @@ class Auto(Attack):
         found: Sequence[Reconstruction],
     ) -> list[tuple[MatchingAttack, list[int], list[Update]]]:
         """Which updates go to which matching attack, those with as many sentences left together."""
-        groups: dict[tuple[str, int], list[tuple[int, Update]]] = defaultdict(list)
+        groups: dict[tuple[str, int | None], list[tuple[int, Update]]] = defaultdict(list)
         for number, outcome in enumerate(outcomes):
             if outcome.complete:
                 continue
@@ -112,9 +112,7 @@ class Auto(Attack):
             hinted = points_anywhere(gradients[number], model)
             if not hinted:
                 found[number].notes.append("subspace was skipped: nothing in the first layer rises above noise")
-            known = rest.known
-            size = known.batch_size or len(known.lengths or known.labels or ())
-            groups[Subspace.name if hinted else LampCos.name, size].append((number, rest))
+            groups[Subspace.name if hinted else LampCos.name, rest.known.size].append((number, rest))
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
         for (name, _), members in groups.items():
@@ -130,7 +128,7 @@ def _finished(found: Reconstruction, outcome: Outcome, seconds: float, budget: B
     return found.model_copy(update={"seconds": seconds, "status": status})
 
 
-def _merged(proved: Reconstruction, matched: Reconstruction, stage: str, model: TargetModel) -> Reconstruction:
+def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:
     """Proved sentences first, then those that matching adds."""
     added: list[Sentence] = [sentence.model_copy(update={"stage": stage}) for sentence in matched.sentences]
     both = {

@@ -46,7 +46,7 @@ class Control(Attack):
         for update, seed in zip(updates, seeds, strict=True):
             generator = torch.Generator().manual_seed(seed)
             known = update.known
-            lengths = known.lengths or (TYPICAL_LENGTH,) * (known.batch_size or len(known.labels or (0,)))
+            lengths = known.lengths or (TYPICAL_LENGTH,) * (known.size or 1)
             drawn = [prior.sample(n - frame, generator) if prior else [] for n in lengths]
             sentences = [Sentence(text=model.decode(ids), tokens=ids, confidence=0.0) for ids in drawn]
             found.append(Reconstruction(sentences=sentences))

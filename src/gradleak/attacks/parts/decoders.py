@@ -27,7 +27,7 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     inputs, behind = joint_span(update.tensors, first), joint_span(update.tensors, mixed)
     second = second_span(model, update.tensors, behind) if layer == 0 else None
     if inputs is None or behind is None:
-        return Outcome(notes=[no_end(model, update, mixed)])
+        return Outcome(notes=[no_end(update, mixed)])
     growth = Growth(model, Spans(inputs, behind, second, mixed[0]), _positions(model, update))
     grown = growth.run(budget, show)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))

@@ -51,7 +51,7 @@ class EncoderRecovery:
 
     def __init__(self, model: TargetModel, update: Update, generator: torch.Generator) -> None:
         self.model = model
-        self.size = update.known.batch_size
+        self.size = update.known.size
         self.generator = generator
         adapter = model.adapter
         self.update = update
@@ -110,7 +110,7 @@ class EncoderRecovery:
     def _spans(self) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left behind its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.notes.append(no_end(self.model, self.update, self.mixed))
+            self.notes.append(no_end(self.update, self.mixed))
             return None
         if not self.found:
             return self.before[0], self.before[1]

@@ -16,7 +16,6 @@ def as_gradient(update: Update) -> Update:
     rule = update.manifest.client
     if rule.name == "fedsgd":
         return update
-    known = update.known
-    sentences = known.batch_size or len(known.lengths or known.labels or ()) or rule.batch
+    sentences = update.known.size or rule.batch
     scale = 1 / (rule.lr * rule.steps(sentences))
     return dataclasses.replace(update, tensors={name: t * scale for name, t in update.tensors.items()})

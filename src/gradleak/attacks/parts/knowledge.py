@@ -25,7 +25,7 @@ class Knowledge:
 def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[Knowledge]:
     """Take what is granted, find the rest: one entry if the gradient tells, else up to `most` guesses, best first."""
     known = update.known
-    size = known.batch_size or len(known.lengths or known.labels or ())
+    size = known.size
     if not size:
         raise GradleakError(f"{attack} needs the batch size and this update does not grant it")
     needs_labels = model.task == "classification"

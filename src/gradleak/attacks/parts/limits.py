@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from gradleak.models.adapter import Part
-from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 
@@ -19,7 +18,7 @@ def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> str | Non
     return None
 
 
-def no_end(model: TargetModel, update: Update, parts: Sequence[Part]) -> str:
+def no_end(update: Update, parts: Sequence[Part]) -> str:
     """A note on a spectrum that shows no rank: too many tokens, or noise over everything."""
     carrier = next(c for c in (part.carrier(update.tensors) for part in parts) if c is not None)
     matrix = carrier.matrix.double()

@@ -38,9 +38,8 @@ def remaining(gradient: Update, outcome: Outcome, model: TargetModel) -> Update 
 
 def _size(known: Known, sentences: Sequence[Recovered]) -> int | None:
     """The batch size: granted, or what the shares of recovered sentences say."""
-    told = known.batch_size or len(known.lengths or known.labels or ())
     shares = [sentence.share for sentence in sentences if sentence.share]
-    return told or (round(1 / min(shares)) if shares else None)
+    return known.size or (round(1 / min(shares)) if shares else None)
 
 
 def _times(sentence: Recovered, size: int) -> int:

@@ -31,11 +31,11 @@ def signal_shares(updates: Sequence[Update], model: TargetModel) -> dict[str, fl
 
 def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:
     """The mean squared error on an entry of every parameter."""
-    rule, known = update.manifest.client, update.known
+    rule = update.manifest.client
     if rule.name == "fedsgd":
         level = noise_level(update, model)
         return dict.fromkeys(update.tensors, level * level)
-    steps = rule.steps(known.batch_size or len(known.lengths or known.labels or ()) or rule.batch)
+    steps = rule.steps(update.known.size or rule.batch)
     weights = model.parameters()
     return {name: steps * _rounding(weights[name].detach()) for name in update.tensors}
 
