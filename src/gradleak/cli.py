@@ -301,6 +301,14 @@ def attacks() -> None:
 
 
 @app.command()
+def defenses() -> None:
+    """List the defences with their strengths and what each tells an attacker."""
+    from gradleak.listing import print_defenses
+
+    print_defenses()
+
+
+@app.command()
 def models() -> None:
     """List the built-in models and the supported families."""
     from gradleak.listing import print_models

@@ -58,3 +58,22 @@ def print_attacks() -> None:
         for key, field in kind.Options.model_fields.items():
             table.add_row(key, str(getattr(defaults, key)), field.description or "")
         console.print(table)
+
+
+def print_defenses() -> None:
+    from gradleak.defenses import DEFENSES
+
+    console = Console()
+    for name in DEFENSES.names():
+        kind = DEFENSES.get(name)
+        table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
+        for heading in ("value", "default", "what it is"):
+            table.add_column(heading)
+        for key, field in kind.model_fields.items():
+            default = "must be said" if field.is_required() else "" if field.default is None else str(field.default)
+            table.add_row(key, default, field.description or "")
+        if kind.model_fields:
+            console.print(table)
+        else:
+            console.print(f"[bold]{name}[/]: {kind.summary}")
+        console.print(f"The attacker learns {kind.reveals}.\n", style="dim")

@@ -33,7 +33,8 @@ def checked(kind: type[Named], values: dict[str, str], where: str) -> Named:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt name explains that another is missing, so it is told first.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         key = str(first["loc"][0]) if first["loc"] else ""
         if first["type"] == "extra_forbidden":
             raise GradleakError(f"{where}: unknown value {key!r}; {suggest(key, kind.model_fields)}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gradleak.defenses import parse_defenses
 from gradleak.results import Results, Scenario
 
 METRIC_NAMES = {
@@ -47,6 +48,11 @@ def threat_model(scenario: Scenario) -> list[str]:
         "(an honest-but-curious server).",
         f"{_client(scenario)}, {_defended(scenario.defenses)}.",
         f"The attacker is told {_listing(told)}." if told else "The attacker is told nothing else.",
+    ]
+    sentences += [
+        f"{defense.name} guarantees {guarantee}, if the whole training was done so."
+        for defense, guarantee in ((d, d.guarantee()) for d in parse_defenses(scenario.defenses))
+        if guarantee is not None
     ]
     if untold:
         sentences.append(f"The attacker must find out {_listing(untold)}.")

@@ -91,7 +91,7 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     batches = [[data.draw(st.sampled_from(SENTENCES)) for _ in range(size)] for _ in range(count)]
     targets = updates_of(model, batches)
     dummies = random_dummies(model, batches, data.draw(st.integers(0, 999)), data.draw(st.integers(1, 3)))
-    distance = Distance(data.draw(st.sampled_from(["cosine", "l2", "l2+l1"])))
+    distance = Distance(data.draw(st.sampled_from(["cosine", "l2", "l2+l1", "sign"])))
     names = sorted(targets[0])
     only = data.draw(st.one_of(st.none(), st.sets(st.sampled_from(names), min_size=4)), label="subset")
     words = model.adapter.parameter_of(model.adapter.words)
@@ -102,7 +102,11 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     masks = None
     if data.draw(st.booleans(), label="masked"):
         generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
-        masks = [{n: (torch.rand(t.shape, generator=generator) < 0.6) for n, t in u.items()} for u in targets]
+        # Few coordinates of a matrix take a path of their own. Of a bias more are kept: a single one may be rounding.
+        kept = {1: 0.6, 2: data.draw(st.sampled_from([0.6, 0.01]), label="share of a matrix that counts")}
+        masks = [
+            {n: (torch.rand(t.shape, generator=generator) < kept[t.dim()]) for n, t in u.items()} for u in targets
+        ]
     oracle = NaiveEngine(model, targets, distance, only=only, weights=weights, masks=masks)
     tokens = int(dummies.mask.sum(dim=(1, 2)).max())
     engine = FactorEngine(model, targets, distance, tokens=tokens, only=only, weights=weights, masks=masks)
@@ -110,7 +114,7 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     assert_agree(oracle, engine, dummies, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("distance", ["cosine", "l2", "l2+l1"])
+@pytest.mark.parametrize("distance", ["cosine", "l2", "l2+l1", "sign"])
 @pytest.mark.parametrize(("family", "task"), CASES)
 def test_tokens_match_the_word_table_too(family, task, distance):
     """With tokens the table has a gradient: from the input, and from the output layer that shares it."""

@@ -18,7 +18,7 @@ def true_dummies(model, texts, labels):
     return Dummies(model.embed(batch.ids)[None], batch.mask[None], y, torch.zeros(1, dtype=torch.long))
 
 
-@pytest.mark.parametrize("name", ["cosine", "l2", "l2+l1"])
+@pytest.mark.parametrize("name", ["cosine", "l2", "l2+l1", "sign"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_truth_is_at_distance_zero(tiny, name, count):
     labels = [0, 1, 1][:count] if tiny.task == "classification" else None
@@ -31,7 +31,7 @@ def test_the_truth_is_at_distance_zero(tiny, name, count):
     assert float(engine.values(other)) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["cosine", "l2", "l2+l1"])
+@pytest.mark.parametrize("name", ["cosine", "l2", "l2+l1", "sign"])
 def test_derivative_by_finite_differences(name):
     model = tiny_model("bert", "classification", layers=1, width=8)
     model.module.double()

@@ -149,7 +149,7 @@ def test_layer_norm_has_both_derivatives():
 
 
 @given(
-    st.sampled_from(["cosine", "l2", "l2+l1"]),
+    st.sampled_from(["cosine", "l2", "l2+l1", "sign"]),
     st.integers(1, 3),
     st.integers(1, 6),
     st.integers(0, 1000),

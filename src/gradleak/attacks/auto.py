@@ -30,6 +30,7 @@ EXACT_SHARE = 0.6
 class AutoOptions(AttackOptions):
     prior: str = Field("ngram", description="ngram, smollm2, none, or a causal language model (folder or hub id)")
     steps: int | None = Field(None, ge=0, description="optimisation steps of the matching stage; default: its own")
+    adapt: bool = Field(True, description="take defences that show in the update into account when matching")
     memory: str | None = Field(None, description="what matching may use, such as 4GB; default: half of the free")
 
 

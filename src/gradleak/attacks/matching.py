@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
+from gradleak.attacks.parts.defended import Seen, surviving, what_shows
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.hints import Hints
 from gradleak.attacks.parts.knowledge import Knowledge, gather
@@ -67,7 +68,9 @@ class MatchingOptions(AttackOptions):
     fedavg: Literal["average", "unrolled"] = Field(
         "average", description="unrolled: differentiate through the client's local steps; exact, slow"
     )
-    adapt: bool = Field(False, description="weigh parameters by how much of them is signal, not noise or rounding")
+    adapt: bool = Field(
+        False, description="take noise, rounding, pruning, signs and clipping that show in the update into account"
+    )
     engine: Literal["factor", "naive"] = Field("factor", description="naive: the slow oracle, for comparison")
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="bf16: faster on large models where it is supported"
@@ -104,7 +107,8 @@ class MatchingAttack(Attack):
         progress: Progress,
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
-        options = self.options
+        seen = what_shows(updates, model) if self.options.adapt else Seen()
+        options = adapted(self.options, seen)
         started = time.monotonic()
         gradients = [as_gradient(update) for update in updates]
         guesses = [gather(gradient, model, self.name, options.guesses) for gradient in gradients]
@@ -112,7 +116,7 @@ class MatchingAttack(Attack):
         search = MatchingSearch(
             options=options,
             model=model,
-            engine=self._engine(updates, gradients, model, guesses),
+            engine=_engine(options, seen, updates, gradients, model, guesses),
             prior=load_prior(options.prior if uses_prior else "none", model, progress),
             seeds=seeds,
             guesses=guesses,
@@ -143,23 +147,43 @@ class MatchingAttack(Attack):
         """Tokens to start from and to keep to; plain matching has none."""
         return None
 
-    def _engine(
-        self,
-        updates: Sequence[Update],
-        gradients: Sequence[Update],
-        model: TargetModel,
-        guesses: Sequence[Sequence[Knowledge]],
-    ) -> Engine:
-        options = self.options
-        distance = Distance(options.distance, options.l1_weight)
-        if options.fedavg == "unrolled" and updates[0].manifest.client.name == "fedavg":
-            rules = [update.manifest.client for update in updates]
-            return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
-        tensors = [gradient.tensors for gradient in gradients]
-        weights = signal_shares(updates, model) if options.adapt else None
-        if options.engine == "naive":
-            return NaiveEngine(model, tensors, distance, weights=weights)
-        memory = None if options.memory is None else parse_memory(options.memory)
-        tokens = max(sum(guess.lengths) for each in guesses for guess in each)
-        place = model.halved() if options.precision == "bf16" else model
-        return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory, weights=weights)
+
+def adapted(options: MatchingOptions, seen: Seen) -> MatchingOptions:
+    """The options with a distance that is least at the truth although the gradient's sizes are lost.
+
+    Its terms are shares, so what is weighed against them takes the values it has beside the cosine.
+    """
+    distance = "sign" if seen.signs else "cosine" if seen.clipped else options.distance
+    if distance == options.distance:
+        return options
+    fields = MatchingOptions.model_fields
+    weights = (
+        {}
+        if options.distance == "cosine"
+        else {name: fields[name].default for name in ("regularization", "prior_weight") if getattr(options, name)}
+    )
+    return options.model_copy(update={"distance": distance, **weights})
+
+
+def _engine(
+    options: MatchingOptions,
+    seen: Seen,
+    updates: Sequence[Update],
+    gradients: Sequence[Update],
+    model: TargetModel,
+    guesses: Sequence[Sequence[Knowledge]],
+) -> Engine:
+    distance = Distance(options.distance, options.l1_weight)
+    if options.fedavg == "unrolled" and updates[0].manifest.client.name == "fedavg":
+        rules = [update.manifest.client for update in updates]
+        return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
+    tensors = [gradient.tensors for gradient in gradients]
+    masks = [surviving(update) for update in updates] if seen.zeroed else None
+    # Where only signs or some coordinates are left, no spectrum tells noise from signal.
+    weights = signal_shares(updates, model) if options.adapt and not (seen.signs or seen.zeroed) else None
+    if options.engine == "naive":
+        return NaiveEngine(model, tensors, distance, weights=weights, masks=masks)
+    memory = None if options.memory is None else parse_memory(options.memory)
+    tokens = max(sum(guess.lengths) for each in guesses for guess in each)
+    place = model.halved() if options.precision == "bf16" else model
+    return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory, weights=weights, masks=masks)

@@ -11,8 +11,14 @@ from gradleak.specs import checked, split_spec
 DEFENSES: Registry[type[Defense]] = Registry(
     "defence",
     {
+        "dpsgd": "gradleak.defenses.dpsgd:DpSgd",
         "frozen": "gradleak.defenses.frozen:Frozen",
+        "layers": "gradleak.defenses.layers:SomeLayers",
+        "mask": "gradleak.defenses.sparse:Masking",
         "noise": "gradleak.defenses.noise:GaussianNoise",
+        "prune": "gradleak.defenses.sparse:Pruning",
+        "quantize": "gradleak.defenses.coarse:Quantization",
+        "sign": "gradleak.defenses.coarse:SignCompression",
     },
 )
 

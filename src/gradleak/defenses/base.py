@@ -1,32 +1,52 @@
-"""What every defence is: a change of the tensors a client is about to send."""
+"""What every defence is: something a client does before its update leaves."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import ABC
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from gradleak.models.target import TargetModel
+from gradleak.models.target import Batch, TargetModel
+
+# The gradient of a batch by the named parameters, as one local step computes it.
+Gradient = Callable[[TargetModel, Batch, Tensor, Sequence[str]], dict[str, Tensor]]
 
 
 class Defense(BaseModel, ABC):
-    """A subclass names itself, says in a sentence what it does, and has its strengths as fields."""
+    """A subclass names itself, says in a sentence what it does and what it tells, and has its strengths as fields.
+
+    It overrides the place where it acts: which parameters are trained, how a local step's gradient is computed, or
+    what is done to the tensors that are sent.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    reveals: ClassVar[str]
 
-    @abstractmethod
+    def trained(self, names: Sequence[str], model: TargetModel) -> list[str]:
+        """Those of the parameters that are still trained."""
+        return list(names)
+
+    def gradient(self, generator: torch.Generator) -> Gradient | None:
+        """Its own way to compute the gradient of a local step; None if it leaves that alone."""
+        return None
+
     def apply(
         self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """The tensors as they are sent; all randomness comes from the generator."""
+        return dict(tensors)
+
+    def guarantee(self) -> str | None:
+        """What it promises whatever an attacker does, in words; None if it promises nothing."""
+        return None
 
     def __str__(self) -> str:
-        values = ",".join(f"{key}={value}" for key, value in self.model_dump().items())
+        values = ",".join(f"{key}={value}" for key, value in self.model_dump(exclude_none=True).items())
         return f"{self.name}:{values}" if values else self.name

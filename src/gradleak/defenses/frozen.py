@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from gradleak.defenses.base import Defense
+from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
 
 
 class Frozen(Defense):
     name = "frozen"
     summary = "some parameters are not trained: their tensors do not leave the client"
+    reveals = "which parameters are frozen: their tensors are missing"
 
-    parts: Literal["embeddings", "words"] = Field(
+    parts: Literal["embeddings", "words", "none"] = Field(
         "embeddings", description="embeddings: all embedding tables; words: the word table only"
     )
+    names: str | None = Field(None, description="further parameters, as a pattern such as *.layer.0.*")
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def trained(self, names: Sequence[str], model: TargetModel) -> list[str]:
         adapter = model.adapter
-        tables = [adapter.words] if self.parts == "words" else [adapter.words, adapter.positions, adapter.token_types]
-        kept_back = {adapter.parameter_of(table) for table in tables if table is not None}
-        return {name: tensor for name, tensor in tensors.items() if name not in kept_back}
+        tables = [adapter.words, adapter.positions, adapter.token_types]
+        count = {"embeddings": 3, "words": 1, "none": 0}[self.parts]
+        frozen = {adapter.parameter_of(table) for table in tables[:count] if table is not None}
+        if self.names is not None:
+            matching = [name for name in model.parameters() if fnmatchcase(name, self.names)]
+            if not matching:
+                raise GradleakError(f"frozen: no parameter of {model.name} matches {self.names!r}")
+            frozen |= set(matching)
+        kept = [name for name in names if name not in frozen]
+        if not kept:
+            raise GradleakError("frozen: nothing is left to train")
+        return kept

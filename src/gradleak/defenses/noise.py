@@ -15,6 +15,7 @@ from gradleak.models.target import TargetModel
 class GaussianNoise(Defense):
     name = "noise"
     summary = "Gaussian noise of a fixed size on every coordinate (no clipping, so no privacy guarantee)"
+    reveals = "the size of the noise, which the spectrum of any matrix shows anyway"
 
     sigma: float = Field(gt=0, description="standard deviation of the noise on one coordinate")
 

@@ -17,6 +17,8 @@ from gradleak.matching.targets import Group
 
 # Coordinates of one dense piece, if a single row is not more: 2 MB of floats.
 PIECE = 1 << 19
+# With a smaller share of the coordinates counting, it is cheaper to compute just these.
+SPARSE = 0.02
 
 
 def coordinate_term(
@@ -29,6 +31,23 @@ def coordinate_term(
 ) -> Tensor:
     """The term of a matrix with one use, (R,); only coordinates under the mask count."""
     return _Pieced.apply(left, right, targets, masks, groups, distance)
+
+
+def sparse_term(
+    left: Tensor,
+    right: Tensor,
+    targets: Sequence[Tensor],
+    places: Sequence[Tensor],
+    groups: Sequence[Group],
+    distance: Distance,
+) -> Tensor:
+    """The same where few coordinates count: only these are formed. `places` has their (rows, columns) a target."""
+    terms = []
+    for group in groups:
+        rows, (i, j) = slice(group.first, group.first + group.count), places[group.target]
+        dummy = (left[rows][..., i] * right[rows][..., j]).sum(dim=1)
+        terms.append(distance.from_dense(dummy, targets[group.target][i, j][None]))
+    return torch.cat(terms)
 
 
 class _Pieced(torch.autograd.Function):

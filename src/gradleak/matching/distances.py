@@ -13,12 +13,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-DistanceName = Literal["cosine", "l2", "l2+l1"]
+# A squared gradient below this is nothing. Its products with targets of usual size have a finite inverse in fp32.
+VANISHING = 1e-24
+
+DistanceName = Literal["cosine", "l2", "l2+l1", "sign"]
 
 
 @dataclass(frozen=True)
 class Distance:
     """cosine: mean over parameters of 1 − cos. l2: sum of squared differences. l2+l1: plus absolute ones.
+
+    sign: mean over parameters of the share of the dummy's absolute gradient whose sign is not the target's, twice.
+    Against signs alone it is 0 for the truth, which none of the others is.
 
     >>> one, two = torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0]])
     >>> [round(float(Distance(name).from_dense(one, two)), 4) for name in ("cosine", "l2", "l2+l1")]
@@ -31,7 +37,12 @@ class Distance:
     @property
     def needs_coordinates(self) -> bool:
         """Whether single coordinates matter, so that products are not enough."""
-        return self.name == "l2+l1"
+        return self.name in ("l2+l1", "sign")
+
+    @property
+    def averages(self) -> bool:
+        """Whether terms are independent of the gradients' size, so that their mean is taken and not their sum."""
+        return self.name in ("cosine", "sign")
 
     def from_dense(self, dummy: Tensor, target: Tensor) -> Tensor:
         """One parameter's term from gradients given as (rows, coordinates)."""
@@ -39,6 +50,9 @@ class Distance:
             return self.from_products(
                 (dummy * target).sum(dim=1), dummy.square().sum(dim=1), target.square().sum(dim=1)
             )
+        if self.name == "sign":
+            signs = target.sgn()
+            return 1 - (dummy * signs).sum(dim=1) / _absolute(dummy * signs.abs())
         apart = dummy - target
         # Norms read the difference once each and write nothing, which counts where it is a whole gradient.
         term = torch.linalg.vector_norm(apart, dim=1).square()
@@ -50,10 +64,15 @@ class Distance:
         """`from_dense` and its derivative by the dummy's gradient, which may be overwritten."""
         if self.name == "cosine":
             inner, own, wanted = (dummy * target).sum(dim=1), dummy.square().sum(dim=1), target.square().sum(dim=1)
-            own = own.clamp_min(torch.finfo(dummy.dtype).tiny)
-            sizes = own.sqrt() * wanted.sqrt()
+            own = own.clamp_min(VANISHING)
+            sizes = own.sqrt() * torch.where(wanted > 0, wanted, 1.0).sqrt()
             slope = dummy * (inner / (own * sizes))[:, None] - target / sizes[:, None]
             return 1 - inner / sizes, slope
+        if self.name == "sign":
+            signs = target.sgn()
+            inner, size = (dummy * signs).sum(dim=1), _absolute(dummy * signs.abs())
+            slope = dummy.sgn().mul_(signs.abs()).mul_((inner / size.square())[:, None]).sub_(signs / size[:, None])
+            return 1 - inner / size, slope
         apart = dummy.sub_(target)
         term = torch.linalg.vector_norm(apart, dim=1).square()
         if self.name == "l2":
@@ -64,14 +83,20 @@ class Distance:
     def from_products(self, inner: Tensor, dummy_square: Tensor, target_square: Tensor) -> Tensor:
         """One parameter's term from ⟨dummy, target⟩, ‖dummy‖² and ‖target‖², each (rows,)."""
         if self.name == "cosine":
-            # The clamp keeps the derivative finite where the dummy's gradient vanishes.
-            sizes = dummy_square.clamp_min(torch.finfo(inner.dtype).tiny).sqrt() * target_square.sqrt()
+            # Everything stays finite where the dummy's gradient vanishes, or nothing of a target was sent.
+            wanted = torch.where(target_square > 0, target_square, 1.0)
+            sizes = dummy_square.clamp_min(VANISHING).sqrt() * wanted.sqrt()
             return 1 - inner / sizes
         if self.name == "l2":
             return dummy_square - 2 * inner + target_square
-        raise ValueError("absolute differences cannot be had from products")
+        raise ValueError(f"{self.name} cannot be had from products")
 
     def total(self, terms: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-        """The weighted sum of all parameters' terms; for the cosine their weighted mean."""
+        """The weighted sum of all parameters' terms, or their weighted mean."""
         summed = torch.stack([w * t for w, t in zip(weights, terms, strict=True)]).sum(dim=0)
-        return summed / sum(weights) if self.name == "cosine" else summed
+        return summed / sum(weights) if self.averages else summed
+
+
+def _absolute(values: Tensor) -> Tensor:
+    """The sum of absolute values of every row, never zero."""
+    return torch.linalg.vector_norm(values, ord=1, dim=1).clamp_min(VANISHING**0.5)

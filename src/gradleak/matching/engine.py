@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.matching.capture import Capture, Gradients
-from gradleak.matching.coordinates import coordinate_term
+from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.kernels import fastest_products
@@ -148,6 +148,11 @@ class FactorEngine:
         self._matrix_weights = torch.tensor([weight[name] for name in self._matrices]).to(like)
         self._targets = {n: Target([t[n].to(like).flatten(1) for t in targets], tokens) for n in self._matrices}
         self._masks = masks and {n: [m[n].to(like).flatten(1) for m in masks] for n in self._matrices}
+        self._places = {
+            name: [mask.nonzero().T for mask in each]
+            for name, each in (self._masks or {}).items()
+            if max(float(mask.mean()) for mask in each) < SPARSE
+        }
         sizes: dict[int, list[str]] = {}
         for name in self.names:
             if parameters[name].dim() == 1:
@@ -195,7 +200,7 @@ class FactorEngine:
     @property
     def _plain_factor(self) -> float:
         """What the plain engine's number counts in ours: its mean over its own parameters becomes a share."""
-        return self._plain_share / self._total_weight if self.distance.name == "cosine" else 1.0
+        return self._plain_share / self._total_weight if self.distance.averages else 1.0
 
     def _kernels(self) -> AbstractContextManager[None]:
         """The second library is slow at the small transposed products that single coordinates need."""
@@ -213,7 +218,7 @@ class FactorEngine:
             if self._matrices:
                 blocks.append(self._matrix_terms(found, groups))
             summed = torch.cat(blocks).sum(dim=0)
-        return summed / self._total_weight if self.distance.name == "cosine" else summed
+        return summed / self._total_weight if self.distance.averages else summed
 
     def _vector_terms(self, bundle: _Vectors, found: Gradients, target: Tensor) -> Tensor:
         """Weighted terms of all small parameters of one size together, (parameters, rows)."""
@@ -259,6 +264,8 @@ class FactorEngine:
         targets = self._targets[name].tensors
         masks = self._masks[name] if self._masks else None
         if len(uses) == 1 and isinstance(uses[0], Factors):
+            if name in self._places:
+                return sparse_term(uses[0].left, uses[0].right, targets, self._places[name], groups, self.distance)
             return coordinate_term(uses[0].left, uses[0].right, targets, masks, groups, self.distance)
         rows = row_targets(groups, targets[0].device)
         dense, wanted = torch.stack([use.dense() for use in uses]).sum(dim=0), torch.stack(targets)[rows]

@@ -53,6 +53,12 @@ class TargetModel:
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
+    def copied(self) -> TargetModel:
+        """A model of its own with the same weights, in the same mode."""
+        copied = TargetModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name)
+        copied.module.train(self.module.training)
+        return copied
+
     def halved(self) -> TargetModel:
         """A copy that computes in bf16."""
         return TargetModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
@@ -149,12 +155,22 @@ class TargetModel:
 
     # --- loss -------------------------------------------------------------------------------------
 
-    def logits(self, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor) -> Tensor:
+    def logits(
+        self,
+        *,
+        ids: Tensor | None = None,
+        embeds: Tensor | None = None,
+        mask: Tensor,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Logits of a right-padded batch given as tokens or as word embeddings.
 
-        Classification gives (batch, classes), causal language models (batch, positions, vocabulary).
+        Classification gives (batch, classes), causal language models (batch, positions, vocabulary). `positions`
+        are rows of the position table, if they are not to be counted by the model itself.
         """
         inputs = {"input_ids": ids} if ids is not None else {"inputs_embeds": embeds}
+        if positions is not None:
+            inputs["position_ids"] = positions
         attention = mask.long()
         if self.task == "classification" and self.adapter.family.kind == "decoder":
             # The library finds the last token from token ids, which dummies do not have; we use the mask.

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 import torch
 
 from gradleak.defenses import parse_defenses
-from gradleak.defenses.base import Defense
+from gradleak.defenses.base import Defense, Gradient
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
-from gradleak.scenario.training import local_training
+from gradleak.scenario.training import local_training, plain_gradient
 from gradleak.update import GRANTS, ClientRule, Known, Manifest, Update
 
 # What an attacker is told unless the audit says otherwise.
@@ -53,10 +53,14 @@ class Client:
         batch = self.model.encode(texts)
         classes = self._classes(texts, labels)
         targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
+        generator = torch.Generator().manual_seed(seed)
+        names = list(self.model.parameters())
+        for defense in self.defenses:
+            names = defense.trained(names, self.model)
+        gradient = chain_gradient(self.defenses, generator)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            tensors = local_training(self.model, batch, targets, self.rule)
-        generator = torch.Generator().manual_seed(seed)
+            tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
         for defense in self.defenses:
             tensors = defense.apply(tensors, self.model, generator)
         known = Known(
@@ -82,6 +86,20 @@ class Client:
                 f"classification needs one label a text: {len(texts)} texts, {len(labels or ())} labels"
             )
         return [class_number(self.model, label) for label in labels]
+
+
+def chain_gradient(defenses: Sequence[Defense], generator: torch.Generator) -> Gradient:
+    """How a chain of defences computes a local step's gradient; at most one may have a way of its own."""
+    own = [(number, way) for number, way in enumerate(d.gradient(generator) for d in defenses) if way is not None]
+    if not own:
+        return plain_gradient
+    number, way = own[0]
+    if len(own) > 1 or any(type(d).apply is not Defense.apply for d in defenses[:number]):
+        raise GradleakError(
+            f"{defenses[own[-1][0]].name} works on single sentences' gradients, so it comes before all that changes "
+            "the update, and once"
+        )
+    return way
 
 
 def class_number(model: TargetModel, label: int | str) -> int:

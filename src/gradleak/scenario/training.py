@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from gradleak.defenses.base import Gradient
 from gradleak.models.target import Batch, TargetModel
 from gradleak.update import ClientRule
 
 
-def local_training(model: TargetModel, batch: Batch, targets: Tensor, rule: ClientRule) -> dict[str, Tensor]:
-    """The tensors a client has after training by its rule. Parameters the loss does not reach are left out."""
-    with _mode(model, rule.mode):
-        if rule.name == "fedsgd":
-            return _gradient(model, batch, targets)
-        return _difference(model, batch, targets, rule)
-
-
-def _gradient(model: TargetModel, batch: Batch, targets: Tensor) -> dict[str, Tensor]:
+def plain_gradient(model: TargetModel, batch: Batch, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    """The gradient of the batch's mean loss. Parameters the loss does not reach are left out."""
     parameters = model.parameters()
     loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
-    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    return {name: g.detach() for name, g in zip(parameters, gradients, strict=True) if g is not None}
+    gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
+    return {name: g.detach() for name, g in zip(names, gradients, strict=True) if g is not None}
 
 
-def _difference(model: TargetModel, batch: Batch, targets: Tensor, rule: ClientRule) -> dict[str, Tensor]:
+def local_training(
+    model: TargetModel,
+    batch: Batch,
+    targets: Tensor,
+    rule: ClientRule,
+    names: Sequence[str] | None = None,
+    gradient: Gradient = plain_gradient,
+) -> dict[str, Tensor]:
+    """The tensors a client has after training the named parameters, or all, by its rule."""
+    names = list(model.parameters()) if names is None else names
+    with _mode(model, rule.mode):
+        if rule.name == "fedsgd":
+            return gradient(model, batch, targets, names)
+        return _difference(model, batch, targets, rule, names, gradient)
+
+
+def _difference(
+    model: TargetModel, batch: Batch, targets: Tensor, rule: ClientRule, names: Sequence[str], gradient: Gradient
+) -> dict[str, Tensor]:
     """Weights before minus weights after, in the precision the weights are sent in."""
-    local = TargetModel(copy.deepcopy(model.module), model.tokenizer, model.task, model.name)
-    local.module.train(model.module.training)
+    local = model.copied()
     weights, moved = local.parameters(), set()
     for _ in range(rule.epochs):
         for first in range(0, len(batch.ids), rule.batch):
             part = slice(first, first + rule.batch)
-            gradient = _gradient(local, Batch(batch.ids[part], batch.mask[part]), targets[part])
-            moved |= set(gradient)
+            step = gradient(local, Batch(batch.ids[part], batch.mask[part]), targets[part], names)
+            moved |= set(step)
             with torch.no_grad():
-                for name, g in gradient.items():
+                for name, g in step.items():
                     weights[name].sub_(rule.lr * g)
     before = model.parameters()
     return {name: (before[name] - weights[name]).detach() for name in before if name in moved}

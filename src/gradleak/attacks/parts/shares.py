@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from gradleak.attacks.parts.defended import grid_step
 from gradleak.attacks.parts.noise import noise_level
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -14,9 +15,9 @@ from gradleak.update import Update
 def signal_shares(updates: Sequence[Update], model: TargetModel) -> dict[str, float] | None:
     """For every parameter the share of its squared update that is signal, 0 to 1; None where all of it is.
 
-    Noise shows in the spectrum. A client that sends weights rounds each of them after every step; the attacker
-    knows the weights, so it knows the size of these errors: uniform over the gap to the next number, which for small
-    steps drowns whole matrices.
+    Noise shows in the spectrum, rounding to a grid in the values. A client that sends weights rounds each of them
+    after every step; the attacker knows the weights, so it knows the size of these errors: uniform over the gap to
+    the next number, which for small steps drowns whole matrices.
     """
     each = [_error_powers(update, model) for update in updates]
     if not any(any(errors.values()) for errors in each):
@@ -34,7 +35,8 @@ def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:
     rule = update.manifest.client
     if rule.name == "fedsgd":
         level = noise_level(update, model)
-        return dict.fromkeys(update.tensors, level * level)
+        grids = {name: grid_step(tensor) for name, tensor in update.tensors.items()}
+        return {name: level * level if step is None else step * step / 12 for name, step in grids.items()}
     steps = rule.steps(update.known.size or rule.batch)
     weights = model.parameters()
     return {name: steps * _rounding(weights[name].detach()) for name in update.tensors}

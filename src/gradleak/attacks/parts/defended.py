@@ -1,0 +1,86 @@
+"""What a defence has visibly done to updates, and how a matching attack takes it into account."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from gradleak.attacks.parts.certify import attention_parts
+from gradleak.models.target import TargetModel
+from gradleak.update import Update
+
+# A plain gradient's attention matrices have hardly any exact zero; beyond this share somebody put them there.
+ZEROS = 0.01
+# Grids of more levels are too fine to matter. What single precision leaves of a whole number of steps.
+MOST_LEVELS = 1 << 10
+OFF_GRID = 0.05
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What shows in the tensors or is told in the manifest.
+
+    signs: values are signs alone. zeroed: some coordinates were set to zero, so a zero says nothing about the
+    gradient. clipped: sentences' gradients were scaled down by factors that are not told.
+    """
+
+    signs: bool = False
+    zeroed: bool = False
+    clipped: bool = False
+
+
+def what_shows(updates: Sequence[Update], model: TargetModel) -> Seen:
+    """What all these updates have in common; they are attacked in one way."""
+    tensors = [_attention_tensors(update, model) for update in updates]
+    told = {spec.partition(":")[0] for update in updates for spec in update.manifest.defenses}
+    signs = all(bool(own) and all(is_sign(t) for t in own) for own in tensors)
+    # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
+    exact = all(update.manifest.client.name == "fedsgd" for update in updates) or bool(told & {"prune", "mask"})
+    zeroed = (
+        exact
+        and not signs
+        and all(bool(own) and not any(grid_step(t) for t in own) and _share_of_zeros(own) > ZEROS for own in tensors)
+    )
+    return Seen(signs, zeroed, "dpsgd" in told)
+
+
+def surviving(update: Update) -> dict[str, Tensor]:
+    """For every parameter the coordinates that were not set to zero, as zeros and ones."""
+    return {name: (tensor != 0).to(tensor.dtype) for name, tensor in update.tensors.items()}
+
+
+def is_sign(tensor: Tensor) -> bool:
+    """Whether all entries but zeros are equally large.
+
+    >>> import torch
+    >>> is_sign(torch.tensor([0.1, -0.1, 0.0])), is_sign(torch.tensor([0.1, 0.2]))
+    (True, False)
+    """
+    largest = tensor.abs().max()
+    return bool(largest > 0) and bool(((tensor.abs() == largest) | (tensor == 0)).all())
+
+
+def grid_step(tensor: Tensor) -> float | None:
+    """The distance of neighbouring values of a tensor that was rounded to a grid; None if it was not.
+
+    >>> import torch
+    >>> grid_step(torch.tensor([0.5, -1.0, 0.0, 2.0])), grid_step(torch.tensor([0.5, 1.1, 0.0, 2.0]))
+    (0.5, None)
+    """
+    sizes = tensor.abs().unique()
+    if not 2 <= len(sizes) <= MOST_LEVELS:
+        return None
+    step = float(sizes.diff().min())
+    levels = sizes.double() / step
+    return step if bool(((levels - levels.round()).abs() < OFF_GRID).all()) else None
+
+
+def _attention_tensors(update: Update, model: TargetModel) -> list[Tensor]:
+    names = {part.weight_name for layer in range(len(model.adapter.parts)) for part in attention_parts(model, layer)}
+    return [tensor for name, tensor in update.tensors.items() if name in names]
+
+
+def _share_of_zeros(tensors: Sequence[Tensor]) -> float:
+    return sum(int((t == 0).sum()) for t in tensors) / sum(t.numel() for t in tensors)

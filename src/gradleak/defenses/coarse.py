@@ -1,0 +1,46 @@
+"""Sending coordinates coarsely: their signs alone, or a few bits each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gradleak.defenses.base import Defense
+from gradleak.models.target import TargetModel
+
+
+class SignCompression(Defense):
+    name = "sign"
+    summary = "only the sign of every coordinate is sent"
+    reveals = "that the values are signs: they are -1, 0 or 1"
+
+    def apply(
+        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        return {name: tensor.sign() for name, tensor in tensors.items()}
+
+
+class Quantization(Defense):
+    name = "quantize"
+    summary = "every tensor is rounded to evenly spaced values between plus and minus its largest one"
+    reveals = "the spacing of a tensor's values, which bounds the error on each"
+
+    bits: int = Field(8, ge=2, le=16, description="bits a coordinate")
+
+    def apply(
+        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        return {name: rounded(tensor, self.bits) for name, tensor in tensors.items()}
+
+
+def rounded(tensor: Tensor, bits: int) -> Tensor:
+    """The tensor on a grid of 2^bits - 1 values around zero.
+
+    >>> rounded(torch.tensor([-1.0, 0.2, 0.6]), 2).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    step = tensor.abs().max() / (2 ** (bits - 1) - 1)
+    return (tensor / step).round() * step if float(step) else tensor

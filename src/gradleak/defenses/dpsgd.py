@@ -1,0 +1,139 @@
+"""DP-SGD: every sentence's gradient is clipped, then noise is added to their sum. Both by Opacus."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from gradleak.defenses.accounting import epsilon, noise_for
+from gradleak.defenses.base import Defense, Gradient
+from gradleak.errors import GradleakError
+from gradleak.models.target import Batch, TargetModel
+
+
+class DpSgd(Defense):
+    name = "dpsgd"
+    summary = "differential privacy: each sentence's gradient is clipped, noise is added to their sum (Opacus)"
+    reveals = "the clipping norm and the noise multiplier"
+
+    clip: float = Field(1.0, gt=0, description="largest norm of one sentence's gradient")
+    noise: float | None = Field(None, ge=0, description="noise multiplier: noise on the sum, in units of clip")
+    epsilon: float | None = Field(None, gt=0, description="instead of noise: the least noise that keeps ε below this")
+    rows: int | None = Field(None, ge=1, description="sentences of the whole training set, for ε")
+    steps: int | None = Field(None, ge=1, description="training steps, for ε")
+    batch: int | None = Field(None, ge=1, description="sentences of one step, for ε")
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ of the guarantee")
+
+    @model_validator(mode="after")
+    def _one_strength(self) -> Self:
+        if (self.noise is None) == (self.epsilon is None):
+            raise ValueError("say either noise or epsilon")
+        if self.epsilon is not None and None in (self.rows, self.steps, self.batch):
+            raise ValueError("epsilon needs rows, steps and batch of the training")
+        if self.rows is not None and self.batch is not None and self.batch > self.rows:
+            raise ValueError("batch cannot be larger than rows")
+        return self
+
+    @functools.cached_property
+    def multiplier(self) -> float:
+        """The noise multiplier, said or computed from ε."""
+        if self.noise is not None:
+            return self.noise
+        target, rows, batch, steps = self.epsilon or 0.0, self.rows or 1, self.batch or 1, self.steps or 1  # all said
+        return noise_for(target, batch / rows, steps, self.delta)
+
+    def guarantee(self) -> str | None:
+        """ε and δ; None where the training they are for was not described."""
+        if not (self.rows and self.steps and self.batch) or not self.multiplier:
+            return None
+        reached = epsilon(self.multiplier, self.batch / self.rows, self.steps, self.delta)
+        return f"ε = {reached:.2f} at δ = {self.delta:g} after {self.steps} steps of {self.batch} of {self.rows} rows"
+
+    def gradient(self, generator: torch.Generator) -> Gradient:
+        """Clipped and noised, of the mean over sentences of each sentence's own loss."""
+
+        def private(model: TargetModel, batch: Batch, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+            return _private_gradient(model, batch, targets, names, self.clip, self.multiplier, generator)
+
+        return private
+
+
+def _private_gradient(
+    model: TargetModel,
+    batch: Batch,
+    targets: Tensor,
+    names: Sequence[str],
+    clip: float,
+    noise: float,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    try:
+        from opacus.grad_sample import GradSampleModule
+        from opacus.optimizers import DPOptimizer
+    except ImportError as error:
+        raise GradleakError("dpsgd needs Opacus: pip install 'gradleak[dp]'") from error
+    local = model.copied()
+    wanted = set(names)
+    for name, parameter in local.module.named_parameters():
+        parameter.requires_grad_(name in wanted)
+    _capture_where_parameters_are(local)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
+        sampled = GradSampleModule(local.module, loss_reduction="mean", strict=False)
+        sentence_losses(local, batch, targets).mean().backward()
+        reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
+        _check_sentences(reached, len(batch.ids))
+        optimizer = DPOptimizer(
+            torch.optim.SGD(list(reached.values()), lr=1.0),
+            noise_multiplier=noise,
+            max_grad_norm=clip,
+            expected_batch_size=len(batch.ids),
+            generator=generator,
+        )
+        optimizer.pre_step()
+        sampled.to_standard_module()
+    return {name: p.grad.detach() for name, p in reached.items() if p.grad is not None}
+
+
+def sentence_losses(model: TargetModel, batch: Batch, targets: Tensor) -> Tensor:
+    """Every sentence's own loss, (batch,): for a language model the mean over its tokens."""
+    table, positions = model.adapter.positions, None
+    if table is not None:  # a row each, so that Opacus can tell the sentences apart
+        first = model.adapter.family.first_position
+        counted = torch.arange(first, first + batch.ids.shape[1], device=batch.ids.device)
+        positions = counted.expand(batch.ids.shape).contiguous()
+    logits = model.logits(ids=batch.ids, mask=batch.mask, positions=positions)
+    if model.task == "classification":
+        return F.cross_entropy(logits, targets, reduction="none")
+    kept = batch.mask[:, 1:]
+    losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none") * kept
+    return losses.sum(dim=1) / kept.sum(dim=1).clamp_min(1)
+
+
+def _capture_where_parameters_are(model: TargetModel) -> None:
+    """Opacus looks at modules in training mode only. Those with parameters of their own never drop anything."""
+    for module in model.module.modules():
+        if any(True for _ in module.parameters(recurse=False)):
+            module.training = True
+
+
+def _sample(parameter: Tensor) -> Any:
+    """What Opacus found: one gradient a sentence."""
+    return getattr(parameter, "grad_sample", None)
+
+
+def _check_sentences(parameters: Mapping[str, Tensor], sentences: int) -> None:
+    for name, parameter in parameters.items():
+        found = _sample(parameter)
+        if isinstance(found, list) or len(found) != sentences:
+            raise GradleakError(
+                f"dpsgd: Opacus cannot tell what single sentences add to {name}; freeze it: "
+                f"frozen:parts=none,names={name}"
+            )

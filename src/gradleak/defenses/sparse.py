@@ -1,0 +1,53 @@
+"""Sending only some coordinates: the largest ones, or a random choice. The others are zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gradleak.defenses.base import Defense
+from gradleak.models.target import TargetModel
+
+
+class Pruning(Defense):
+    name = "prune"
+    summary = "only the largest coordinates of the whole update are sent, the others are zero"
+    reveals = "which coordinates were pruned: they are zero; and that they were smaller than all others"
+
+    ratio: float = Field(gt=0, lt=1, description="share of the coordinates set to zero")
+
+    def apply(
+        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        limit = magnitude_limit(tensors, self.ratio)
+        return {name: torch.where(tensor.abs() > limit, tensor, 0.0) for name, tensor in tensors.items()}
+
+
+class Masking(Defense):
+    name = "mask"
+    summary = "every coordinate is set to zero by chance"
+    reveals = "which coordinates were masked: they are zero"
+
+    ratio: float = Field(gt=0, lt=1, description="chance of a coordinate to be set to zero")
+
+    def apply(
+        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        masked = {}
+        for name, tensor in tensors.items():
+            kept = torch.rand(tensor.shape, generator=generator) >= self.ratio
+            masked[name] = torch.where(kept.to(tensor.device), tensor, 0.0)
+        return masked
+
+
+def magnitude_limit(tensors: Mapping[str, Tensor], ratio: float) -> float:
+    """The size that so large a share of all coordinates does not exceed.
+
+    >>> magnitude_limit({"a": torch.tensor([1.0, -4.0]), "b": torch.tensor([[3.0], [2.0]])}, 0.5)
+    2.0
+    """
+    sizes = torch.cat([tensor.abs().flatten() for tensor in tensors.values()])
+    return float(sizes.kthvalue(max(1, round(ratio * len(sizes)))).values)

@@ -1,0 +1,141 @@
+"""Each defence does to the tensors what it says, where it says, and repeats by seed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import TEXTS
+
+from gradleak import Client, GradleakError, TargetModel
+from gradleak.defenses import DEFENSES, parse_defenses
+from gradleak.defenses.coarse import rounded
+from gradleak.defenses.layers import layer_numbers
+from gradleak.defenses.sparse import Pruning
+
+LABELS = [0, 1, 1]
+WORDS = "bert.embeddings.word_embeddings.weight"
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+
+
+def sent(model: TargetModel, *defenses: str, seed: int = 0, rule: str = "fedsgd") -> dict[str, torch.Tensor]:
+    return dict(Client(model, rule=rule, defenses=defenses).update(TEXTS, LABELS, seed).tensors)
+
+
+def test_noise_has_its_size_and_repeats_by_seed(tiny_bert):
+    plain = Client(tiny_bert).update(TEXTS, [0, 1, 1])
+    noisy = [Client(tiny_bert, defenses=["noise:sigma=0.5"]).update(TEXTS, [0, 1, 1], seed) for seed in (3, 3, 4)]
+    name = "bert.embeddings.word_embeddings.weight"
+    assert float((noisy[0].tensors[name] - plain.tensors[name]).std()) == pytest.approx(0.5, rel=0.05)
+    assert torch.equal(noisy[0].tensors[name], noisy[1].tensors[name])
+    assert not torch.equal(noisy[0].tensors[name], noisy[2].tensors[name])
+    assert noisy[0].manifest.defenses == ("noise:sigma=0.5",)
+
+
+def test_pruning_keeps_the_largest_coordinates_of_the_whole_update(tiny_bert: TargetModel) -> None:
+    plain, pruned = sent(tiny_bert), sent(tiny_bert, "prune:ratio=0.9")
+    before, after = (torch.cat([t.flatten() for t in tensors.values()]) for tensors in (plain, pruned))
+    kept = after != 0
+    assert torch.equal(after[kept], before[kept])
+    assert int(kept.sum()) == pytest.approx(0.1 * len(before), rel=0.01)
+    assert float(before[kept].abs().min()) > float(before[~kept].abs().max())
+
+
+@given(st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=40), st.floats(0.01, 0.99))
+def test_pruning_never_keeps_more_than_its_share(values: list[float], ratio: float) -> None:
+    tensors = {"a": torch.tensor(values)}
+    kept = Pruning(ratio=ratio).apply(tensors, None, torch.Generator())["a"]  # type: ignore[arg-type]
+    assert int((kept != 0).sum()) <= len(values) - max(1, round(ratio * len(values)))
+
+
+def test_masking_zeroes_by_chance_and_repeats_by_seed(tiny_bert: TargetModel) -> None:
+    plain = sent(tiny_bert)[QUERY]
+    first, again, other = (sent(tiny_bert, "mask:ratio=0.5", seed=seed)[QUERY] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(first[first != 0], plain[first != 0])
+    assert float((first == 0).float().mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_signs_are_signs(tiny_bert: TargetModel) -> None:
+    plain, signs = sent(tiny_bert), sent(tiny_bert, "sign")
+    assert all(torch.equal(signs[name], plain[name].sign()) for name in plain)
+
+
+@given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=50), st.integers(2, 12))
+def test_quantisation_errs_by_half_a_step_at_most(values: list[float], bits: int) -> None:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    coarse = rounded(tensor, bits)
+    step = float(tensor.abs().max()) / (2 ** (bits - 1) - 1)
+    assert float((coarse - tensor).abs().max()) <= step / 2 * (1 + 1e-9)
+    assert len(coarse.unique()) <= 2**bits - 1
+
+
+def test_frozen_tables_are_missing_and_stay_put_in_local_steps(tiny_bert: TargetModel) -> None:
+    """Freezing is no mere leaving out: later local steps see the frozen table where it was."""
+    assert WORDS not in sent(tiny_bert, "frozen")
+    assert WORDS not in sent(tiny_bert, "frozen:parts=words")
+    assert not any("layer.0" in name for name in sent(tiny_bert, "frozen:parts=none,names=*layer.0.*"))
+    rule = "fedavg:batch=1,lr=0.5"
+    assert not torch.allclose(sent(tiny_bert, "frozen", rule=rule)[QUERY], sent(tiny_bert, rule=rule)[QUERY])
+    with pytest.raises(GradleakError, match="no parameter of"):
+        sent(tiny_bert, "frozen:names=nothing*")
+    with pytest.raises(GradleakError, match="nothing is left to train"):
+        sent(tiny_bert, "frozen:names=*")
+
+
+def test_only_chosen_layers_are_sent(tiny: TargetModel) -> None:
+    labels = LABELS if tiny.task == "classification" else None
+    names = set(Client(tiny, defenses=["layers:send=2"]).update(TEXTS, labels).tensors)
+    second = tiny.adapter.name_of(tiny.adapter.layers[1])
+    assert names
+    assert all(name.startswith(f"{second}.") for name in names)
+    assert all(part.weight_name in names for part in tiny.adapter.parts[1].values())
+    with pytest.raises(GradleakError, match="has layers 1 to 2, not 7"):
+        Client(tiny, defenses=["layers:send=1+7"]).update(TEXTS, labels)
+
+
+@given(st.sets(st.integers(1, 99), min_size=1))
+def test_layer_numbers_read_back(numbers: set[int]) -> None:
+    assert layer_numbers("+".join(map(str, numbers))) == numbers
+
+
+def test_chains_act_in_order(tiny_bert: TargetModel) -> None:
+    """Noise before signs is hidden by them; noise after them is not."""
+    assert set(sent(tiny_bert, "noise:sigma=0.1", "sign")[QUERY].unique().tolist()) <= {-1.0, 0.0, 1.0}
+    assert len(sent(tiny_bert, "sign", "noise:sigma=0.1")[QUERY].unique()) > 100
+    update = Client(tiny_bert, defenses=["prune:ratio=0.5", "quantize"]).update(TEXTS, LABELS)
+    assert update.manifest.defenses == ("prune:ratio=0.5", "quantize:bits=8")
+
+
+@pytest.mark.parametrize("name", DEFENSES.names())
+def test_every_defence_says_what_it_does_and_what_it_reveals(name: str) -> None:
+    kind = DEFENSES.get(name)
+    assert kind.name == name
+    assert len(kind.summary) > 20
+    assert len(kind.reveals) > 10
+    assert all(field.description for field in kind.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("noize:sigma=1", "did you mean 'noise'"),
+        ("noise:sigma=-1", "sigma"),
+        ("noise", "sigma"),
+        ("prune:ratio=1", "ratio"),
+        ("mask:share=0.5", "unknown value 'share'"),
+        ("quantize:bits=1", "bits"),
+        ("layers:send=6-4", "not a choice of layers"),
+        ("layers:send=0", "not a choice of layers"),
+        ("frozen:parts=all", "parts"),
+        ("dpsgd", "either noise or epsilon"),
+        ("dpsgd:noise=1,epsilon=3", "either noise or epsilon"),
+        ("dpsgd:epsilon=3", "needs rows, steps and batch"),
+        ("dpsgd:noise=1,rows=10,batch=20", "larger than rows"),
+    ],
+)
+def test_bad_defences_are_refused(spec: str, message: str) -> None:
+    with pytest.raises(GradleakError, match=message):
+        parse_defenses([spec])

@@ -1,0 +1,126 @@
+"""DP-SGD against a plain loop over sentences, and its ε against another accountant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import TEXTS, tiny_model
+
+from gradleak import Client, GradleakError, TargetModel
+from gradleak.defenses.accounting import epsilon
+from gradleak.defenses.dpsgd import DpSgd
+from gradleak.words import threat_model
+
+LABELS = [0, 1, 1]
+# (noise multiplier, sample rate, steps, δ) and ε by the PLD accountant of dp-accounting 0.6.0:
+#   accountant = pld.PLDAccountant()
+#   accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), steps); accountant.get_epsilon(delta)
+GOLDEN = [
+    ((1.0, 0.01, 1000, 1e-5), 1.8282436455855091),
+    ((0.5, 32 / 67349, 2000, 1e-5), 2.4627334272753543),
+    ((4.0, 0.02, 500, 1e-6), 0.4654752371188796),
+]
+
+
+def clipped_by_a_loop(model: TargetModel, labels: list[int] | None, clip: float) -> dict[str, torch.Tensor]:
+    """The mean of single sentences' gradients, each at most `clip` long."""
+    singles = [Client(model).update([text], labels and labels[i : i + 1]).tensors for i, text in enumerate(TEXTS)]
+    norms = [sum(float(t.double().square().sum()) for t in single.values()) ** 0.5 for single in singles]
+    factors = [min(1.0, clip / norm) for norm in norms]
+    names = {name for single in singles for name in single}
+    return {n: sum(f * s[n] for f, s in zip(factors, singles, strict=True)) / len(TEXTS) for n in names}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("clip", [0.5, 1000.0])
+def test_clipping_is_that_of_a_plain_loop(tiny: TargetModel, clip: float) -> None:
+    labels = LABELS if tiny.task == "classification" else None
+    if tiny.adapter.family.name == "mpnet":
+        with pytest.raises(
+            GradleakError, match=r"cannot tell what single sentences add to .*relative_attention_bias"
+        ):
+            Client(tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels)
+        return
+    found = Client(tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels).tensors
+    expected = clipped_by_a_loop(tiny, labels, clip)
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_clipping_binds(tiny_bert: TargetModel) -> None:
+    update = Client(tiny_bert, defenses=["dpsgd:noise=0,clip=0.01"]).update(TEXTS[:1], [0])
+    norm = sum(float(t.square().sum()) for t in update.tensors.values()) ** 0.5
+    assert norm == pytest.approx(0.01, rel=1e-3)
+
+
+def test_noise_has_its_size_differs_by_call_and_repeats_by_seed(tiny_bert: TargetModel) -> None:
+    name = "bert.embeddings.word_embeddings.weight"
+    plain = Client(tiny_bert, defenses=["dpsgd:noise=0,clip=0.5"]).update(TEXTS, LABELS).tensors[name]
+    noisy = Client(tiny_bert, defenses=["dpsgd:noise=2,clip=0.5"])
+    first, again, other = (noisy.update(TEXTS, LABELS, seed).tensors[name] for seed in (1, 1, 2))
+    assert float((first - plain).std()) == pytest.approx(2 * 0.5 / len(TEXTS), rel=0.05)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    gradient = DpSgd(noise=1.0).gradient(torch.Generator().manual_seed(0))
+    batch, labels = tiny_bert.encode(TEXTS), torch.tensor(LABELS)
+    one, two = (gradient(tiny_bert, batch, labels, [name])[name] for _ in range(2))
+    assert not torch.equal(one, two)
+
+
+def test_the_model_is_left_as_it_was(tiny_bert: TargetModel) -> None:
+    before = {name: p.detach().clone() for name, p in tiny_bert.parameters().items()}
+    Client(tiny_bert, defenses=["frozen", "dpsgd:noise=1"]).update(TEXTS, LABELS)
+    assert list(before) == list(tiny_bert.parameters())
+    assert not tiny_bert.module.training
+    assert not any(hasattr(p, "grad_sample") or p.grad is not None for p in tiny_bert.parameters().values())
+
+
+def test_frozen_parameters_do_not_count_in_the_norm(tiny_bert: TargetModel) -> None:
+    update = Client(tiny_bert, defenses=["frozen", "dpsgd:noise=0,clip=0.01"]).update(TEXTS[:1], [0])
+    assert "bert.embeddings.word_embeddings.weight" not in update.tensors
+    norm = sum(float(t.square().sum()) for t in update.tensors.values()) ** 0.5
+    assert norm == pytest.approx(0.01, rel=1e-3)
+
+
+def test_local_steps_are_private_each(tiny_bert: TargetModel) -> None:
+    """Two steps of FedAvg move the weights by two clipped and noised gradients."""
+    rule = "fedavg:batch=1,lr=0.1"
+    update = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=0,clip=0.01"]).update(TEXTS[:2], LABELS[:2])
+    norm = sum(float(t.double().square().sum()) for t in update.tensors.values()) ** 0.5
+    assert norm <= 0.1 * 2 * 0.01 * 1.001
+
+
+def test_it_comes_before_what_changes_the_update(tiny_bert: TargetModel) -> None:
+    for chain in (["sign", "dpsgd:noise=1"], ["dpsgd:noise=1", "dpsgd:noise=1"]):
+        with pytest.raises(GradleakError, match="works on single sentences' gradients"):
+            Client(tiny_bert, defenses=chain).update(TEXTS, LABELS)
+    signs = Client(tiny_bert, defenses=["dpsgd:noise=1", "sign"]).update(TEXTS, LABELS)
+    assert all(set(t.unique().tolist()) <= {-1.0, 0.0, 1.0} for t in signs.tensors.values())
+
+
+@pytest.mark.parametrize(("setting", "expected"), GOLDEN)
+def test_epsilon_is_that_of_another_accountant(setting: tuple[float, float, int, float], expected: float) -> None:
+    assert epsilon(*setting) == pytest.approx(expected, rel=0.01)
+
+
+def test_noise_can_be_chosen_by_epsilon() -> None:
+    defense = DpSgd(epsilon=3.0, rows=1000, batch=10, steps=200)
+    reached = epsilon(defense.multiplier, 0.01, 200, 1e-5)
+    assert 2.9 < reached <= 3.0
+    assert (defense.guarantee() or "").startswith("ε = ")
+    assert DpSgd(noise=1.0).guarantee() is None
+
+
+def test_the_report_tells_the_guarantee() -> None:
+    from sample import sample_results  # the results other tests of the report use
+
+    results = sample_results()
+    scenario = results.scenario.model_copy(update={"defenses": ["dpsgd:noise=1,rows=1000,batch=10,steps=100"]})
+    assert any("δ = 1e-05" in line for line in threat_model(scenario))
+
+
+def test_mpnet_works_with_its_bias_frozen() -> None:
+    model = tiny_model("mpnet", "classification")
+    name = next(n for n in model.parameters() if "relative_attention_bias" in n)
+    update = Client(model, defenses=[f"frozen:parts=none,names={name}", "dpsgd:noise=0"]).update(TEXTS, LABELS)
+    assert name not in update.tensors
