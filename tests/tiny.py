@@ -88,7 +88,7 @@ def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int
         ),
     }  # fmt: skip
     config = configs[family]()
-    config.initializer_range = 0.2  # the usual 0.02 makes a model this small nearly linear and blind
+    config.initializer_range = 0.8 / width**0.5  # the usual 0.02 makes models this small nearly linear and blind
     kinds: dict[str, Any] = {
         "classification": transformers.AutoModelForSequenceClassification,
         "causal-lm": transformers.AutoModelForCausalLM,
