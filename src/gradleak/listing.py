@@ -1,4 +1,4 @@
-"""What there is to choose from, as tables."""
+"""What there is to choose from: assets, models, attacks and recipes."""
 
 from __future__ import annotations
 
@@ -58,3 +58,10 @@ def print_attacks() -> None:
         for key, field in kind.Options.model_fields.items():
             table.add_row(key, str(getattr(defaults, key)), field.description or "")
         console.print(table)
+
+
+def print_recipes() -> None:
+    from gradleak.reproducing import load_recipe, recipe_names
+
+    for name in recipe_names():
+        print(f"{name}  {load_recipe(name).title}")
