@@ -1,13 +1,15 @@
-"""Every supported family at a size that runs in milliseconds, with a tokenizer trained on the built-in corpus."""
+"""Every supported family at a size that runs in milliseconds, with a tokenizer made from the built-in corpus."""
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from vocabularies import byte_pairs, wordpiece
 
 from gradleak import TargetModel, load_model
 from gradleak.models.families import FAMILIES
@@ -25,23 +27,23 @@ TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves
 def tiny_tokenizer(kind: str) -> Any:
     """Encoders: words framed by [CLS] and [SEP]. GPT-2: bytes, no frame. Llama: bytes behind a first token."""
     texts = [row.text for row in read_data()]
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     if kind in ("gpt2", "llama"):
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        trainer: Any = trainers.BpeTrainer(
-            vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
-        )
+        special = ["<s>", "</s>"]
         names = {"bos_token": "<s>", "eos_token": "</s>"}
+        splitter: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        vocabulary, merges = byte_pairs(_words(texts, splitter), special, splitter.alphabet())
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+        tokenizer.decoder = decoders.ByteLevel()
     else:
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=special)
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer.train_from_iterator(texts, trainer)
+        splitter, normalizer = pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer(lowercase=True)
+        words = _words([normalizer.normalize_str(text) for text in texts], splitter)
+        tokenizer = Tokenizer(models.WordPiece(vocab=wordpiece(words, special), unk_token="[UNK]"))
+        tokenizer.normalizer = normalizer
+        tokenizer.decoder = decoders.WordPiece()
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.add_special_tokens(special)
     if kind == "llama":
         tokenizer.post_processor = processors.TemplateProcessing(
             single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
@@ -52,6 +54,10 @@ def tiny_tokenizer(kind: str) -> Any:
             special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
         )
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def _words(texts: list[str], splitter: Any) -> Counter[str]:
+    return Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(text))
 
 
 def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: int = 0) -> TargetModel:
@@ -88,7 +94,7 @@ def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int
         ),
     }  # fmt: skip
     config = configs[family]()
-    config.initializer_range = 0.2  # the usual 0.02 makes a model this small nearly linear and blind
+    config.initializer_range = 0.8 / width**0.5  # the usual 0.02 makes models this small nearly linear and blind
     kinds: dict[str, Any] = {
         "classification": transformers.AutoModelForSequenceClassification,
         "causal-lm": transformers.AutoModelForCausalLM,

@@ -125,17 +125,18 @@ def _control(
 ) -> list[dict[str, float]]:
     """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used."""
     prior = getattr(method.options, "prior", "none")
+    draws = run_attack(
+        [update for update in updates for _ in range(CONTROL_DRAWS)],
+        model,
+        "control",
+        seed=[derive_seed(seed, "control", i) for seed in seeds for i in range(CONTROL_DRAWS)],
+        progress=progress,
+        prior="ngram" if prior == "none" else prior,
+    )
     scores = []
-    for update, trial, seed in zip(updates, private, seeds, strict=True):
-        draws = run_attack(
-            [update] * CONTROL_DRAWS,
-            model,
-            "control",
-            seed=[derive_seed(seed, "control", i) for i in range(CONTROL_DRAWS)],
-            progress=progress,
-            prior="ngram" if prior == "none" else prior,
-        )
-        metrics = [score(draw, trial.texts, model).metrics for draw in draws]
+    for number, trial in enumerate(private):
+        own = draws[number * CONTROL_DRAWS : (number + 1) * CONTROL_DRAWS]
+        metrics = [score(draw, trial.texts, model).metrics for draw in own]
         scores.append({name: sum(m[name] for m in metrics) / len(metrics) for name in METRICS})
     return scores
 

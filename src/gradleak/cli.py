@@ -231,7 +231,7 @@ def finetune(
 ) -> None:
     """Fine-tune a classifier and write it as a Hugging Face folder that audits take by its path."""
     from gradleak.config import AuditConfig
-    from gradleak.finetuning import FinetuneSettings
+    from gradleak.finetuning import FinetuneSettings, print_finetuned
     from gradleak.finetuning import finetune as train
     from gradleak.models.load import load_model
     from gradleak.scenario.data import read_data
@@ -244,11 +244,7 @@ def finetune(
             model, task="classification", num_labels=num_labels, device=device or "cpu", progress=progress
         )
         status, figures = train(target, rows, out, settings, limit, progress)
-    if status == "stopped":
-        typer.echo(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to go on")
-    else:
-        shown = ", ".join(f"{name} {figures[name]:.3f}" for name in ("accuracy", "f1", "mcc"))
-        typer.echo(f"{shown} on {figures['test_rows']} held-out rows\nmodel  {out}")
+    print_finetuned(status, figures, out)
     _exit(limit)
 
 
@@ -267,15 +263,13 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
 ) -> None:
     """Run a table of a paper and print its numbers beside ours; run again to go on after a stop."""
-    from rich.console import Console
-
     from gradleak.config import AuditConfig, parse_options
-    from gradleak.reproducing import load_recipe, print_recipe, recipe_names, write_table
+    from gradleak.listing import print_recipes
+    from gradleak.reproducing import load_recipe, print_recipe, write_table
     from gradleak.reproducing import reproduce as run
 
     if name is None:
-        for known in recipe_names():
-            typer.echo(f"{known}  {load_recipe(known).title}")
+        print_recipes()
         return
     recipe, limit = load_recipe(name), _budget(AuditConfig(budget=budget))
     folder = out or Path("gradleak-runs") / f"reproduce-{Path(name).stem}"
@@ -287,8 +281,7 @@ def reproduce(
         ):  # fmt: skip
             done.append((cell, results))
             write_table(folder, recipe, done)
-    print_recipe(recipe, done, model or recipe.model, Console())
-    typer.echo(f"table  {folder / 'table.md'}")
+    print_recipe(recipe, done, model or recipe.model, folder)
     _exit(limit)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +69,15 @@ def finetune(
         (folder / STATE_FILE).unlink(missing_ok=True)
         model.__dict__.pop("fingerprint", None)  # it was that of the weights before
     return "completed", metrics
+
+
+def print_finetuned(status: Literal["completed", "stopped"], figures: Mapping[str, Any], out: Path) -> None:
+    """How good the model has become, or how far its training has come."""
+    if status == "stopped":
+        print(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to go on")
+        return
+    shown = ", ".join(f"{name} {figures[name]:.3f}" for name in ("accuracy", "f1", "mcc"))
+    print(f"{shown} on {figures['test_rows']} held-out rows\nmodel  {out}")
 
 
 def split_rows(rows: Sequence[Row], model: TargetModel, settings: FinetuneSettings) -> tuple[list[Any], list[Any]]:

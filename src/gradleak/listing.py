@@ -1,4 +1,4 @@
-"""What there is to choose from, as tables."""
+"""What there is to choose from: assets, models, attacks and recipes."""
 
 from __future__ import annotations
 
@@ -77,3 +77,10 @@ def print_defenses() -> None:
         else:
             console.print(f"[bold]{name}[/]: {kind.summary}")
         console.print(f"The attacker learns {kind.reveals}.\n", style="dim")
+
+
+def print_recipes() -> None:
+    from gradleak.reproducing import load_recipe, recipe_names
+
+    for name in recipe_names():
+        print(f"{name}  {load_recipe(name).title}")

@@ -159,8 +159,9 @@ def _identity(cell: Cell, settings: dict[str, Any], model: TargetModel) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def print_recipe(recipe: Recipe, done: Sequence[tuple[Cell, Results]], model: str, console: Console) -> None:
-    """Ours with intervals, the paper's beside it."""
+def print_recipe(recipe: Recipe, done: Sequence[tuple[Cell, Results]], model: str, folder: Path) -> None:
+    """Ours with intervals, the paper's beside it, and where the table lies."""
+    console = Console()
     table = Table(title=f"{recipe.title} ({recipe.source}); ours on {model}", title_justify="left")
     for heading in _headings(done):
         table.add_column(heading, no_wrap=True)
@@ -169,6 +170,7 @@ def print_recipe(recipe: Recipe, done: Sequence[tuple[Cell, Results]], model: st
     console.print(table)
     if recipe.notes:
         console.print(recipe.notes.strip(), style="dim")
+    print(f"table  {folder / TABLE_FILE}")
 
 
 def markdown(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> str:

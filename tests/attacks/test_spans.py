@@ -103,10 +103,10 @@ def test_unmixing_finds_a_permutation(count: int, seed: int) -> None:
 def test_hints_name_the_tokens_under_noise() -> None:
     """Noise that leaves no proof still leaves the true tokens among the likeliest at their places."""
     model = tiny_model("bert", "classification", layers=4, width=128)
-    update = Client(model, TOLD, defenses=["noise:sigma=0.001"]).update(TEXTS[:1], [1])
+    update = Client(model, TOLD, defenses=["noise:sigma=0.003"]).update(TEXTS[:1], [1])
     row = model.encode(TEXTS[:1]).sentences()[0]
     found = hints(update, model, len(row), 1, keep=10)
     assert found is not None
     places = range(1, len(row) - 1)
-    assert sum(row[place] in found.places[place].tolist() for place in places) >= 0.5 * len(places)
+    assert sum(row[place] in found.places[place].tolist() for place in places) >= 0.7 * len(places)
     assert longest_sentence(update, model) == len(row)

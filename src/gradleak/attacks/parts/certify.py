@@ -78,18 +78,26 @@ def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span |
     return span if span is not None and span.rank >= mixed.rank else None
 
 
+def mixed_spans(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
+    """The spans of what is mixed first, and of what the second layer sees if that comes later."""
+    layer, parts = mixed_layer(model, tensors)
+    mixed = joint_span(tensors, parts)
+    return mixed, second_span(model, tensors, mixed) if layer == 0 else None
+
+
 class Certifier:
     """Checks sentences against the untouched update, inside the first layer and at the entry of the second.
 
     The threshold is the energy that the update's own numerical noise would give the right sentence, times a margin.
     """
 
-    def __init__(self, model: TargetModel, update: Update) -> None:
-        layer, parts = mixed_layer(model, update.tensors)
-        mixed = joint_span(update.tensors, parts)
-        second = second_span(model, update.tensors, mixed) if layer == 0 else None
+    def __init__(
+        self, model: TargetModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
+    ) -> None:
+        """`spans` are the update's mixed spans, if they are known already."""
+        mixed, second = spans or mixed_spans(model, update.tensors)
         self.model = model
-        self.spans = [] if mixed is None else [(parts[0], mixed)]
+        self.spans = [] if mixed is None else [(mixed_layer(model, update.tensors)[1][0], mixed)]
         if second is not None:
             self.spans.append((attention_parts(model, 1)[0], second))
 

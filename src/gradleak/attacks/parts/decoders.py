@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer, second_span
+from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer, mixed_spans
 from gradleak.attacks.parts.endings import Ending, endings
 from gradleak.attacks.parts.growing import Growth, Prefix, Spans
 from gradleak.attacks.parts.lengths import ROW_NOISE
@@ -20,12 +20,12 @@ from gradleak.update import Update
 def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
     first = attention_parts(model, 0)
-    layer, mixed = mixed_layer(model, update.tensors)
+    _, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [first, mixed])
     if missing:
         return Outcome(notes=[missing])
-    inputs, behind = joint_span(update.tensors, first), joint_span(update.tensors, mixed)
-    second = second_span(model, update.tensors, behind) if layer == 0 else None
+    inputs = joint_span(update.tensors, first)
+    behind, second = mixed_spans(model, update.tensors)
     if inputs is None or behind is None:
         return Outcome(notes=[no_end(update, mixed)])
     growth = Growth(model, Spans(inputs, behind, second, mixed[0]), _positions(model, update))
@@ -38,7 +38,7 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     outcome.complete = len(shared) >= behind.rank and not budget.over
     if not outcome.complete and not budget.over:
         outcome.notes.append(f"the sentences found explain {len(shared)} of {behind.rank} dimensions of the update")
-    certifier = Certifier(model, update)
+    certifier = Certifier(model, update, (behind, second))
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
