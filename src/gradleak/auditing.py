@@ -152,6 +152,8 @@ def _trial(
 ) -> Trial:
     scored = score(found, private.texts, model)
     labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
+    batch = model.encode(private.texts)
+    content = {token for sentence in batch.sentences() for token in model.content(sentence)}
     return Trial(
         index=index,
         seed=seed,
@@ -162,7 +164,7 @@ def _trial(
         pairs=scored.pairs,
         scores=scored.metrics,
         control_scores=guessed,
-        found=found_accuracy(found, labels, model.encode(private.texts).lengths),
+        found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
         truth_distance=truth_distance(update, private.texts, labels, model),
         seconds=found.seconds,
         peak_memory_mb=found.peak_memory_mb,

@@ -47,7 +47,7 @@ class Cell(BaseModel):
     batch_size: int = Field(1, ge=1)
     client: str = "fedsgd"
     defenses: tuple[str, ...] = ()
-    paper: dict[str, tuple[float, float, float]] = Field({}, description="R-1, R-2, R-L by the paper's model")
+    paper: dict[str, tuple[float, ...]] = Field({}, description="R-1, R-2, R-L, or what the name says, by model")
 
 
 class Recipe(BaseModel):
@@ -185,7 +185,12 @@ def write_table(folder: Path, recipe: Recipe, done: Sequence[tuple[Cell, Results
 
 def _headings(done: Sequence[tuple[Cell, Results]]) -> list[str]:
     papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
-    return ["", "R-1", "R-2", "R-L", "trials", "s a trial", *(f"paper, {name}" for name in papers)]
+    return ["", "R-1", "R-2", "R-L", *_found(done), "trials", "s a trial", *(f"paper, {name}" for name in papers)]
+
+
+def _found(done: Sequence[tuple[Cell, Results]]) -> list[str]:
+    """What attacks had to find beside sentences."""
+    return list(dict.fromkeys(name for _, results in done for name in results.found))
 
 
 def _lines(done: Sequence[tuple[Cell, Results]]) -> list[list[str]]:
@@ -194,6 +199,7 @@ def _lines(done: Sequence[tuple[Cell, Results]]) -> list[list[str]]:
     for cell, results in done:
         seconds = sum(trial.seconds for trial in results.trials) / len(results.trials)
         ours = [_interval(results.summary[name]) for name in SHOWN]
+        ours += [_interval(results.found[name]) if name in results.found else "" for name in _found(done)]
         theirs = [" / ".join(f"{x:g}" for x in cell.paper.get(name, ())) for name in papers]
         lines.append([cell.name, *ours, str(len(results.trials)), f"{seconds:.0f}", *theirs])
     return lines

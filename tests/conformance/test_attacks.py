@@ -15,7 +15,7 @@ QUICK = {"steps": 6, "init_draws": 3, "init_orders": 2, "discrete_every": 2, "ca
 
 
 # These do not search by steps from a random start, so some of what is asked of the others has no meaning for them.
-PLANNED = ("auto", "exact")
+PLANNED = ("auto", "bag", "exact")
 
 
 @pytest.fixture(params=[name for name in ATTACKS.names() if name not in ("control", *PLANNED)])

@@ -98,7 +98,10 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     keys = {f"{parts['key'].name}.bias" for parts in model.adapter.parts}
     if only is not None and not only - keys - {words}:
         only = None
-    weights = data.draw(st.one_of(st.none(), st.just({names[0]: 0.5, names[-1]: 3.0, names[5]: 2.0})))
+    drawn = st.fixed_dictionaries(
+        {name: st.sampled_from([0.5, 1.0, 3.0]) for name in (names[0], names[5], names[-1])}
+    )
+    weights = data.draw(st.one_of(st.none(), st.lists(drawn, min_size=count, max_size=count)), label="weights")
     masks = None
     if data.draw(st.booleans(), label="masked"):
         generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))

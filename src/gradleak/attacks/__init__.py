@@ -9,6 +9,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
     {
         "auto": "gradleak.attacks.auto:Auto",
+        "bag": "gradleak.attacks.bag:Bag",
         "control": "gradleak.attacks.control:Control",
         "exact": "gradleak.attacks.exact:Exact",
         "dlg": "gradleak.attacks.dlg:Dlg",

@@ -91,10 +91,11 @@ class Distance:
             return dummy_square - 2 * inner + target_square
         raise ValueError(f"{self.name} cannot be had from products")
 
-    def total(self, terms: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    def total(self, terms: Sequence[Tensor], weights: Tensor) -> Tensor:
         """The weighted sum of all parameters' terms, or their weighted mean."""
-        summed = torch.stack([w * t for w, t in zip(weights, terms, strict=True)]).sum(dim=0)
-        return summed / sum(weights) if self.averages else summed
+        weights = weights.to(terms[0])
+        summed = (weights[:, None] * torch.stack(list(terms))).sum(dim=0)
+        return summed / weights.sum() if self.averages else summed
 
 
 def _absolute(values: Tensor) -> Tensor:

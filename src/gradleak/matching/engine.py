@@ -80,7 +80,7 @@ def buckets(widths: Sequence[int], batch: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Small parameters of one size: their targets and masks (parameters, updates, size), and weights."""
+    """Small parameters of one size: targets and masks (parameters, updates, size), weights (parameters, updates)."""
 
     names: list[str]
     targets: Tensor
@@ -99,17 +99,17 @@ class FactorEngine:
         *,
         tokens: int,
         only: Collection[str] | None = None,
-        weights: Mapping[str, float] | None = None,
+        weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
         words: bool = False,
         memory: int | None = None,
     ) -> None:
         """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
 
-        `only` restricts the match to some parameters, `weights` says how much each counts. `masks` has for every
-        update and parameter the coordinates that count, as zeros and ones. With `words` the word table is matched
-        too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many bytes a
-        pass may take.
+        `only` restricts the match to some parameters, `weights` says for every update how much each counts. `masks`
+        has for every update and parameter the coordinates that count, as zeros and ones. With `words` the word table
+        is matched too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many
+        bytes a pass may take.
         """
         self.model = model
         self.distance = distance
@@ -119,15 +119,15 @@ class FactorEngine:
         self.names = [name for name in names if name in captured]
         self._capture = Capture(model.module, self.names)
         self.plain_names = [name for name in names if name not in captured]
-        self.weights = weights_of(self.names, weights)
-        self._total_weight = sum(weights_of(names, weights))
+        self._weights = weights_of(self.names, weights, len(targets)).to(model.word_table)
+        self._total_weight = weights_of(names, weights, len(targets)).to(model.word_table).sum(dim=0)
         self._sort_parameters(targets, masks, tokens)
         self._plain = None
         if self.plain_names:
             self._plain = NaiveEngine(
                 model, targets, distance, only=self.plain_names, weights=weights, masks=masks, words=words
             )
-            self._plain_share = sum(self._plain.weights)
+            self._plain_share = self._plain.weights.to(model.word_table).sum(dim=0)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
             warnings.warn(
                 f"{len(self.plain_names)} parameters of {model.name} have no fast rule and are matched by plain "
@@ -143,9 +143,9 @@ class FactorEngine:
     ) -> None:
         """Matrices keep their targets in thin form; vectors of one size are stacked and handled together."""
         like = self.model.word_table
-        parameters, weight = self.model.parameters(), dict(zip(self.names, self.weights, strict=True))
+        parameters, weight = self.model.parameters(), dict(zip(self.names, self._weights, strict=True))
         self._matrices = [name for name in self.names if parameters[name].dim() > 1]
-        self._matrix_weights = torch.tensor([weight[name] for name in self._matrices]).to(like)
+        self._matrix_weights = {name: weight[name] for name in self._matrices}
         self._targets = {n: Target([t[n].to(like).flatten(1) for t in targets], tokens) for n in self._matrices}
         self._masks = masks and {n: [m[n].to(like).flatten(1) for m in masks] for n in self._matrices}
         self._places = {
@@ -166,7 +166,7 @@ class FactorEngine:
                 names,
                 stacked(targets, names),
                 None if masks is None else stacked(masks, names),
-                torch.tensor([weight[name] for name in names]).to(like),
+                torch.stack([weight[name] for name in names]),
             )
             for names in sizes.values()
         ]
@@ -178,7 +178,7 @@ class FactorEngine:
             for rows, part in self._parts(dummies, COPIES_VALUES):
                 values[rows] = self._distances(part, differentiable=False).detach().to(values)
         if self._plain is not None:
-            values += self._plain.values(dummies) * self._plain_factor
+            values += self._plain.values(dummies) * self._plain_factor(dummies)
         return values
 
     def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]:
@@ -193,14 +193,16 @@ class FactorEngine:
                 gradients[rows, :, : gradient.shape[2]] = gradient.to(gradients)
         if self._plain is not None:
             plain_values, plain_gradients = self._plain.values_and_gradients(dummies)
-            values += plain_values * self._plain_factor
-            gradients += plain_gradients * self._plain_factor
+            factor = self._plain_factor(dummies)
+            values += plain_values * factor
+            gradients += plain_gradients * factor[:, None, None, None]
         return values, gradients
 
-    @property
-    def _plain_factor(self) -> float:
-        """What the plain engine's number counts in ours: its mean over its own parameters becomes a share."""
-        return self._plain_share / self._total_weight if self.distance.averages else 1.0
+    def _plain_factor(self, dummies: Dummies) -> Tensor:
+        """What the plain engine's numbers count in ours: a mean over its own parameters becomes a share."""
+        if not self.distance.averages:
+            return torch.ones_like(dummies.target, dtype=dummies.embeds.dtype)
+        return (self._plain_share / self._total_weight)[dummies.target].to(dummies.embeds)
 
     def _kernels(self) -> AbstractContextManager[None]:
         """The second library is slow at the small transposed products that single coordinates need."""
@@ -218,7 +220,7 @@ class FactorEngine:
             if self._matrices:
                 blocks.append(self._matrix_terms(found, groups))
             summed = torch.cat(blocks).sum(dim=0)
-        return summed / self._total_weight if self.distance.averages else summed
+        return summed / self._total_weight[dummies.target] if self.distance.averages else summed
 
     def _vector_terms(self, bundle: _Vectors, found: Gradients, target: Tensor) -> Tensor:
         """Weighted terms of all small parameters of one size together, (parameters, rows)."""
@@ -227,13 +229,15 @@ class FactorEngine:
         if bundle.masks is not None:
             dummy, wanted = dummy * bundle.masks[:, target], wanted * bundle.masks[:, target]
         terms = self.distance.from_dense(dummy.flatten(0, 1), wanted.flatten(0, 1))
-        return terms.view(dummy.shape[:2]) * bundle.weights[:, None]
+        return terms.view(dummy.shape[:2]) * bundle.weights[:, target]
 
     def _matrix_terms(self, found: Gradients, groups: Sequence[Group]) -> Tensor:
         """Weighted terms of all matrices, (matrices, rows)."""
+        weights = torch.stack([self._matrix_weights[name] for name in self._matrices])
+        weights = weights[:, row_targets(groups, weights.device)]
         if self.distance.needs_coordinates or self._masks:
             terms = [self._coordinates(name, found.uses[name], groups) for name in self._matrices]
-            return torch.stack(terms) * self._matrix_weights[:, None]
+            return torch.stack(terms) * weights
         inners: dict[str, Tensor] = {}
         squares: dict[str, Tensor] = {}
         for names in self._together(found):
@@ -248,7 +252,7 @@ class FactorEngine:
                 squares[names[0]] = square(uses)
         wanted = torch.stack([self._targets[name].square(groups) for name in self._matrices])
         inner, own = (torch.stack([each[name] for name in self._matrices]) for each in (inners, squares))
-        return self.distance.from_products(inner, own, wanted) * self._matrix_weights[:, None]
+        return self.distance.from_products(inner, own, wanted) * weights
 
     def _together(self, found: Gradients) -> list[list[str]]:
         """Matrices that are used once and share an input and a form of target, in lists; all others alone."""

@@ -26,11 +26,11 @@ class NaiveEngine:
         distance: Distance,
         *,
         only: Collection[str] | None = None,
-        weights: Mapping[str, float] | None = None,
+        weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
         words: bool = False,
     ) -> None:
-        """`only` restricts the match to some parameters, `weights` says how much each counts.
+        """`only` restricts the match to some parameters, `weights` says for every update how much each counts.
 
         `masks` has for every update and parameter the coordinates that count, as zeros and ones. With `words`
         the word table is matched too; dummies must then come with their tokens.
@@ -38,7 +38,7 @@ class NaiveEngine:
         self.model = model
         self.distance = distance
         self.names = matched_parameters(model, targets, only, words=words)
-        self.weights = weights_of(self.names, weights)
+        self.weights = weights_of(self.names, weights, len(targets))
         dtype = model.word_table.dtype
         self.targets = [[t[name].to(model.device, dtype) for name in self.names] for t in targets]
         self.masks: list[list[Tensor]] | None = None
@@ -47,7 +47,7 @@ class NaiveEngine:
 
     def values(self, dummies: Dummies) -> Tensor:
         """The distance of every row, (R,)."""
-        rows = [self.distance.total(self.terms(dummies, row, False), self.weights) for row in range(len(dummies))]
+        rows = [self._total(dummies, row, self.terms(dummies, row, False)) for row in range(len(dummies))]
         return torch.cat(rows).detach()
 
     def values_and_gradients(self, dummies: Dummies) -> tuple[Tensor, Tensor]:
@@ -55,11 +55,14 @@ class NaiveEngine:
         values, gradients = [], []
         for row in range(len(dummies)):
             leaf = dummies.row(row).embeds.requires_grad_()
-            value = self.distance.total(self.terms(dummies, row, True, leaf), self.weights)
+            value = self._total(dummies, row, self.terms(dummies, row, True, leaf))
             (gradient,) = torch.autograd.grad(value.sum(), leaf)
             values.append(value.detach())
             gradients.append(gradient)
         return torch.cat(values), torch.cat(gradients)
+
+    def _total(self, dummies: Dummies, row: int, terms: Sequence[Tensor]) -> Tensor:
+        return self.distance.total(terms, self.weights[:, int(dummies.target[row])])
 
     def terms(self, dummies: Dummies, row: int, differentiable: bool, embeds: Tensor | None = None) -> list[Tensor]:
         """One row's term of every parameter, each (1,)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from gradleak.errors import GradleakError
@@ -43,6 +44,8 @@ def matched_parameters(
     return kept
 
 
-def weights_of(names: Iterable[str], weights: Mapping[str, float] | None) -> list[float]:
-    """How much each parameter counts; one by default."""
-    return [1.0 if weights is None else float(weights.get(name, 1.0)) for name in names]
+def weights_of(names: Sequence[str], weights: Sequence[Mapping[str, float]] | None, updates: int) -> Tensor:
+    """How much each parameter counts in each update, (parameters, updates); one by default."""
+    if weights is None:
+        return torch.ones(len(names), updates)
+    return torch.tensor([[float(own.get(name, 1.0)) for own in weights] for name in names]).view(len(names), updates)

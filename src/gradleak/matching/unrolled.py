@@ -47,7 +47,7 @@ class UnrolledEngine:
         self.distance = distance
         self.rules = rules
         self.names = matched_parameters(model, targets, None, words=False)
-        self.weights = weights_of(self.names, None)
+        self.weights = weights_of(self.names, None, len(targets))
         like = model.word_table
         self.targets = [
             [target[name].to(like) / rule.lr for name in self.names]
@@ -80,7 +80,7 @@ class UnrolledEngine:
             self.distance.from_dense(m.reshape(1, -1), t.reshape(1, -1))
             for m, t in zip(moved, self.targets[number], strict=True)
         ]
-        return self.distance.total(terms, self.weights)
+        return self.distance.total(terms, self.weights[:, int(row.target)])
 
     def _movement(self, row: Dummies, rule: ClientRule, create_graph: bool) -> list[Tensor]:
         """The sum of the gradients along the client's steps, for every matched parameter."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,27 @@ class _ClassFiles:
         return rows
 
 
-DATASETS: dict[str, _Table | _ClassFiles] = {
+@dataclass(frozen=True)
+class _JsonList:
+    """A corpus as one JSON list of texts."""
+
+    files: tuple[str, ...]
+
+    def read(self, name: str, folder: Path) -> list[Row]:
+        place = _first(name, folder, self.files)
+        try:
+            texts = json.loads(place.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise GradleakError(f"{place} is not a JSON file") from error
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise GradleakError(f"{place} is not a list of texts")
+        return [Row(text) for text in texts]
+
+
+DATASETS: dict[str, _Table | _ClassFiles | _JsonList] = {
     "cola": _Table(("cola_train.tsv", "CoLA/train.tsv", "cola/train.tsv", "in_domain_train.tsv"), "4", "2"),
+    "enron": _JsonList(("enron_sentences.json",)),
+    "wikitext103": _Table(("wikitext103_sentences.txt",), None, None),
     "sst2": _Table(("sst2_train.tsv", "SST-2/train.tsv", "sst2/train.tsv"), "sentence", "label"),
     "rotten_tomatoes": _ClassFiles(
         (("rt_polarity_neg.txt", "rt-polarity.neg.txt"), ("rt_polarity_pos.txt", "rt-polarity.pos.txt"))

@@ -13,6 +13,8 @@ from gradleak.update import Update
 
 # A plain gradient's attention matrices have hardly any exact zero; beyond this share somebody put them there.
 ZEROS = 0.01
+# With so many coordinates left, a parameter counts half.
+ENOUGH = 200
 # Grids of more levels are too fine to matter. What single precision leaves of a whole number of steps.
 MOST_LEVELS = 1 << 10
 OFF_GRID = 0.05
@@ -51,6 +53,12 @@ def surviving(update: Update) -> dict[str, Tensor]:
     return {name: (tensor != 0).to(tensor.dtype) for name, tensor in update.tensors.items()}
 
 
+def survivor_weights(update: Update) -> dict[str, float]:
+    """How much each parameter should count, 0 to 1: a direction of few coordinates says little and jumps."""
+    counts = {name: int((tensor != 0).sum()) for name, tensor in update.tensors.items()}
+    return {name: count / (count + ENOUGH) for name, count in counts.items()}
+
+
 def is_sign(tensor: Tensor) -> bool:
     """Whether all entries but zeros are equally large.
 
@@ -66,15 +74,16 @@ def grid_step(tensor: Tensor) -> float | None:
     """The distance of neighbouring values of a tensor that was rounded to a grid; None if it was not.
 
     >>> import torch
-    >>> grid_step(torch.tensor([0.5, -1.0, 0.0, 2.0])), grid_step(torch.tensor([0.5, 1.1, 0.0, 2.0]))
+    >>> grid_step(torch.tensor([0.5, -1.0, 0.0, 2.0] * 3)), grid_step(torch.tensor([0.5, 1.1, 0.0, 2.0] * 3))
     (0.5, None)
     """
     sizes = tensor.abs().unique()
-    if not 2 <= len(sizes) <= MOST_LEVELS:
+    if not 2 <= len(sizes) <= MOST_LEVELS or 2 * len(sizes) > tensor.numel():
         return None
     step = float(sizes.diff().min())
     levels = sizes.double() / step
-    return step if bool(((levels - levels.round()).abs() < OFF_GRID).all()) else None
+    even = bool(((levels - levels.round()).abs() < OFF_GRID).all())
+    return step if even and float(levels[-1]) <= MOST_LEVELS else None
 
 
 def _attention_tensors(update: Update, model: TargetModel) -> list[Tensor]:

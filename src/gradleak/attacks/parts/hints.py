@@ -16,12 +16,10 @@ from torch import Tensor
 from gradleak.attacks.parts.candidates import CHUNK, first_inputs
 from gradleak.attacks.parts.certify import attention_parts
 from gradleak.attacks.parts.noise import EDGE, tail_level
+from gradleak.attacks.parts.rows import present_rows
 from gradleak.attacks.parts.unmix import unmix
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
-
-# A row of the word table stands out if it is so many standard deviations larger than noise would make it.
-CLEAR_ROW = 6.0
 
 
 @dataclass(frozen=True)
@@ -77,16 +75,12 @@ def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
 def clear_rows(update: Update, model: TargetModel) -> Tensor | None:
     """The tokens whose rows of the word table stand out from the noise; None if the rows tell nothing.
 
-    Most tokens are in no batch, so the median row shows what noise alone gives. A language model's rows all take part
-    in every prediction and tell nothing this way.
+    A language model's rows all take part in every prediction and tell nothing this way.
     """
     table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
     if table is None or model.task == "causal-lm":
         return None
-    sizes = table.norm(dim=1)
-    limit = sizes.median() * (1 + CLEAR_ROW / (2 * table.shape[1]) ** 0.5)
-    found = (sizes > torch.maximum(limit, 1e-6 * sizes.max())).nonzero()[:, 0]
-    return found if 0 < len(found) < len(table) // 2 else None
+    return present_rows(table)
 
 
 def _along(model: TargetModel, tokens: Tensor, length: int, directions: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from gradleak.attacks.parts.defended import grid_step
@@ -12,22 +10,18 @@ from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 
-def signal_shares(updates: Sequence[Update], model: TargetModel) -> dict[str, float] | None:
+def signal_shares(update: Update, model: TargetModel) -> dict[str, float] | None:
     """For every parameter the share of its squared update that is signal, 0 to 1; None where all of it is.
 
     Noise shows in the spectrum, rounding to a grid in the values. A client that sends weights rounds each of them
     after every step; the attacker knows the weights, so it knows the size of these errors: uniform over the gap to
     the next number, which for small steps drowns whole matrices.
     """
-    each = [_error_powers(update, model) for update in updates]
-    if not any(any(errors.values()) for errors in each):
+    errors = _error_powers(update, model)
+    if not any(errors.values()):
         return None
-    shares = {name: 0.0 for update in updates for name in update.tensors}
-    for update, errors in zip(updates, each, strict=True):
-        for name, tensor in update.tensors.items():
-            power = float(tensor.square().mean())
-            shares[name] += max(0.0, 1 - errors[name] / power) / len(updates) if power else 0.0
-    return shares
+    powers = {name: float(tensor.square().mean()) for name, tensor in update.tensors.items()}
+    return {name: max(0.0, 1 - errors[name] / power) if power else 0.0 for name, power in powers.items()}
 
 
 def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:

@@ -1,0 +1,67 @@
+"""Tokens from the rows of the word table's gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import TEXTS, tiny_model
+
+from gradleak import Client, TargetModel, attack, audit
+from gradleak.attacks.parts.rows import present_rows
+from gradleak.scenario.data import Row
+
+
+def tokens_of(model: TargetModel) -> set[str]:
+    ids = {token for sentence in model.encode(TEXTS).sentences() for token in model.content(sentence)}
+    return set(model.tokenizer.convert_ids_to_tokens(list(ids)))
+
+
+@pytest.mark.parametrize("defenses", [[], ["sign"], ["mask:ratio=0.5"], ["quantize:bits=8"]])
+def test_the_rows_that_moved_are_the_tokens(tiny_bert: TargetModel, defenses: list[str]) -> None:
+    update = Client(tiny_bert, defenses=defenses).update(TEXTS, [0, 1, 1])
+    (found,) = attack(update, tiny_bert, "bag")
+    assert set(found.bag) == tokens_of(tiny_bert)
+
+
+def test_under_noise_rows_stand_out_or_not(tiny_bert: TargetModel) -> None:
+    scale = float(Client(tiny_bert).update(TEXTS, [0, 1, 1]).tensors["bert.embeddings.word_embeddings.weight"].norm())
+    little, much = (
+        attack(Client(tiny_bert, defenses=[f"noise:sigma={s}"]).update(TEXTS, [0, 1, 1]), tiny_bert, "bag")[0]
+        for s in (scale * 1e-3, scale * 100)
+    )
+    assert set(little.bag) <= tokens_of(tiny_bert)
+    assert len(little.bag) > len(tokens_of(tiny_bert)) // 2
+    assert not much.bag
+    assert "noise drowns them" in much.notes[0]
+
+
+def test_a_table_that_is_shared_or_not_sent_is_said(tiny_bert: TargetModel) -> None:
+    (frozen,) = attack(Client(tiny_bert, defenses=["frozen"]).update(TEXTS, [0, 1, 1]), tiny_bert, "bag")
+    assert not frozen.bag
+    assert "not sent" in frozen.notes[0]
+    tied = tiny_model("gpt2", "causal-lm")
+    (shared,) = attack(Client(tied).update(TEXTS), tied, "bag")
+    assert not shared.bag
+    assert "shares the word table" in shared.notes[0]
+
+
+def test_an_audit_scores_the_bag(tiny_bert: TargetModel) -> None:
+    rows = [Row(text, 0) for text in TEXTS]
+    results = audit(tiny_bert, data=rows, attack="bag", batch_size=3, trials=1)
+    assert (results.found["bag recall"].mean, results.found["bag precision"].mean) == (100, 100)
+    frozen = audit(tiny_bert, data=rows, attack="bag", batch_size=3, trials=1, defenses=["frozen"])
+    assert (frozen.found["bag recall"].mean, frozen.found["bag precision"].mean) == (0, 0)
+
+
+@given(st.integers(0, 999), st.integers(1, 20), st.floats(1.0, 100.0))
+def test_clear_rows_are_found_whatever_the_scale(seed: int, count: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(500, 32, generator=generator)
+    rows = torch.randperm(500, generator=generator)[:count]
+    table[rows] += 5 * torch.randn(count, 32, generator=generator)
+    found = present_rows(scale * table)
+    assert found is not None
+    assert set(rows.tolist()) <= set(found.tolist())
+    assert len(found) <= count + 2
