@@ -73,7 +73,7 @@ class Choices:
     def of(cls, model: TargetModel, tokens: Tensor, weights: Tensor) -> Choices:
         """From (tokens,) ids and their (tokens, positions) weights."""
         length = weights.shape[1]
-        most = max(1, int((weights > 0).sum(dim=0).max()))
+        most = min(len(tokens), max(1, int((weights > 0).sum(dim=0).max())))
         best = weights.T.topk(most, dim=1)
         inputs = first_inputs(model, tokens, length).transpose(0, 1)
         picked = inputs.gather(1, best.indices[..., None].expand(-1, -1, inputs.shape[-1]))

@@ -179,9 +179,9 @@ class EncoderRecovery:
             rows = self.left[self.positions][first : first + length]
             shares = unmix(self.left[self.words][tokens], rows, fits)
             weights = torch.where(shares > least, shares, 0.0) * fits
-        lengths = self._lengths(tokens, weights)
         inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
         kept = inner & (weights > 0).any(dim=1)
+        lengths = self._lengths(tokens, weights) if bool(kept.any()) else []
         self.bag = {int(token): float(weights[i].max()) for i, token in enumerate(tokens) if kept[i]}
         return Choices.of(self.model, tokens[kept], weights[kept]), lengths
 
