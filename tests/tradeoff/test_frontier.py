@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,7 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     ("line", "message"),
     [
         ("defences: [none]", "unknown key 'defences'; did you mean 'defenses'"),
+        ("utility: [3]", "utility: "),
         ("utility: {round: 3}", "unknown key 'utility.round'; did you mean 'rounds'"),
         ("attacks: [{name: dlg, option: {}}]", "unknown key 'attacks.0.option'; did you mean 'options'"),
         ("attacks: [dgl]", "unknown attack 'dgl'; did you mean 'dlg'"),
@@ -114,7 +116,7 @@ def test_bad_configurations(tmp_path, line, message):
 
 def test_clients_train_on_as_many_rows_as_are_attacked_unless_told(tmp_path):
     path = tmp_path / "f.yaml"
-    for text, expected in (("batch_size: 3", 3), ("{batch_size: 3, utility: {batch_size: 5}}", 5), ("seed: 1", 8)):
+    for text, expected in (("batch_size: 3", 3), ("{batch_size: 3, utility: {batch_size: 5}}", 5), ("seed: 1", 1)):
         path.write_text(text)
         assert load_frontier(path, {}).utility.batch_size == expected
 
@@ -179,3 +181,10 @@ def test_ticks_lie_between(first, width):
     found = ticks(first, first + width)
     assert all(first - 1e-6 * width <= value <= first + width * (1 + 1e-6) for value in found)
     assert 2 <= len(found) <= 8
+
+
+def test_the_example_is_well_formed():
+    config = load_frontier(Path(__file__).parents[2] / "examples" / "frontier.yaml", {"trials": 1})
+    assert len(config.defenses) == 6
+    assert config.utility.batch_size == config.batch_size == 4
+    assert config.trials == 1

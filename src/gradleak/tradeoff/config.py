@@ -66,9 +66,11 @@ class FrontierConfig(BaseModel):
     @classmethod
     def _same_batch(cls, values: Any) -> Any:
         """Clients train on as many rows as the attacked ones, unless the file says otherwise."""
-        if isinstance(values, dict) and "batch_size" in values and isinstance(values.get("utility", {}), dict):
-            values = {**values, "utility": {"batch_size": values["batch_size"], **(values.get("utility") or {})}}
-        return values
+        told = values.get("utility") or {} if isinstance(values, dict) else None
+        if not isinstance(told, dict):
+            return values
+        size = values.get("batch_size", cls.model_fields["batch_size"].default)
+        return {**values, "utility": {"batch_size": size, **told}}
 
     @field_validator("text_column", "label_column", mode="before")
     @classmethod
