@@ -299,7 +299,7 @@ def utility(
     rounds: Annotated[int, typer.Option(help="Steps of the server.")] = 100,
     clients: Annotated[int, typer.Option(help="Clients in a round.")] = 4,
     batch_size: Annotated[int, typer.Option(help="Private rows of one client.")] = 8,
-    lr: Annotated[float, typer.Option(help="Largest step of the server's Adam; it falls in a line to zero.")] = 1e-4,
+    lr: Annotated[float, typer.Option(help="Largest step of the server's Adam; it falls in a line to zero.")] = 2e-4,
     seeds: Annotated[int, typer.Option(help="Repetitions, each with its own split, draws and noise.")] = 3,
     test_rows: Annotated[int, typer.Option(help="Rows held out and scored.")] = 200,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,

@@ -159,6 +159,7 @@ def test_perplexity_is_the_exponential_of_the_loss_and_bounded():
 
 def test_chains():
     assert parse_chains(["frozen", ["noise:sigma=1"], "none", "frozen"]) == [(), ("frozen",), ("noise:sigma=1",)]
+    assert parse_chain("layers:send=1+3-4+sign") == ("layers:send=1+3-4", "sign")
     assert canonical(parse_chain("frozen + noise:sigma=1e-3")) == ["frozen:parts=embeddings", "noise:sigma=0.001"]
     for wrong, message in (
         ("nose:sigma=1", "did you mean 'noise'"),
@@ -181,6 +182,8 @@ def test_chains():
         ({"data": [Row("odd", 7)] * 40}, "out of range"),
         ({"client": "fedsdg"}, "client 'fedsdg'"),
         ({"defenses": ["nose"]}, "unknown defence"),
+        ({"defenses": ["layers:send=1-9"]}, "has layers 1 to 2, not 9"),
+        ({"defenses": ["noise:sigma=1+dpsgd:noise=1,clip=1"]}, "comes before all that changes"),
     ],
 )
 def test_bad_input_is_refused(model, change, message):

@@ -38,6 +38,6 @@ def ticks(first: float, last: float, about: int = 6) -> list[float]:
     """
     low, high = sorted((first, last))
     rough = (high - low) / about
-    power = 10 ** math.floor(math.log10(rough))
+    power = 10.0 ** math.floor(math.log10(rough))
     step = next(s for s in (power, 2 * power, 5 * power, 10 * power) if s >= rough)
     return [round(i * step, 10) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]

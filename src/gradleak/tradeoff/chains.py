@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import torch
+
 from gradleak.defenses import parse_defenses
 from gradleak.errors import GradleakError
+from gradleak.models.target import TargetModel
+from gradleak.scenario.client import Client, chain_gradient
 
 NONE = "none"
 
@@ -26,13 +30,19 @@ def parse_chain(spec: str | Sequence[str]) -> Chain:
         return ()
     if not all(chain):
         raise GradleakError(f"{spec!r} names no defence; write {NONE!r} for no defence")
-    parse_defenses(chain)  # refuse a wrong one before any work
+    chain_gradient(parse_defenses(chain), torch.Generator())  # refuse a wrong one before any work
     return chain
 
 
 def parse_chains(specs: Sequence[str | Sequence[str]]) -> list[Chain]:
     """Every setting once, the undefended one first: there is no cost without it."""
     return list(dict.fromkeys([(), *map(parse_chain, specs)]))
+
+
+def check_chains(chains: Sequence[Chain], model: TargetModel) -> None:
+    """Send one update through each, to refuse what does not fit this model before hours are spent on the others."""
+    for chain in filter(None, chains):
+        Client(model, defenses=chain).update(["Is this a defence of this model?"], [0])
 
 
 def label(chain: Chain) -> str:

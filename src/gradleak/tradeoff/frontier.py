@@ -22,7 +22,7 @@ from gradleak.scenario.data import read_data
 from gradleak.scoring.interval import Interval
 from gradleak.tradeoff.advice import advise
 from gradleak.tradeoff.cells import digest_rows, identity
-from gradleak.tradeoff.chains import NONE, Chain, canonical, label
+from gradleak.tradeoff.chains import NONE, Chain, canonical, check_chains, label
 from gradleak.tradeoff.config import AttackSpec, FrontierConfig
 from gradleak.tradeoff.points import Point, make_point, mark_front
 from gradleak.tradeoff.utility import Metric, UtilityResults, utility
@@ -71,6 +71,7 @@ def frontier(
         target = model or load_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
+        check_chains(config.defenses, target)
         privacy = _Privacy(config, target, folder / "attacks", limit, progress)
         found = [
             {attack.label: privacy.cell(attack, chain) for attack in config.attacks} for chain in config.defenses

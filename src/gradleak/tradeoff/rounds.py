@@ -6,7 +6,6 @@ what it costs the tensors an attacker sees.
 
 from __future__ import annotations
 
-import copy
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +37,7 @@ class RoundSettings(BaseModel):
     rounds: int = Field(100, ge=1, description="steps of the server")
     clients: int = Field(4, ge=1, description="clients that take part in a round")
     batch_size: int = Field(8, ge=1, description="private rows of one client")
-    lr: float = Field(1e-4, gt=0, description="largest step of the server's Adam; it falls in a line to zero")
+    lr: float = Field(2e-4, gt=0, description="largest step of the server's Adam; it falls in a line to zero")
     seeds: int = Field(3, ge=1, description="repetitions, each with its own split, draws and noise")
     test_rows: int = Field(200, ge=1, description="rows held out and scored")
     max_tokens: int = Field(128, ge=3, description="longer rows are passed over")
@@ -103,7 +102,7 @@ def federate(
 
     Rows and seeds depend on `seed` and the round alone, so every defence meets the same clients.
     """
-    own = TargetModel(copy.deepcopy(model.module), model.tokenizer, model.task, model.name)
+    own = model.copied()
     weights = own.parameters()
     optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
     sender, limit = Client(own, rule=rule, defenses=chain), budget or Budget()

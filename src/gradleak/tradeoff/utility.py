@@ -26,7 +26,7 @@ from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.perplexity import WORST, perplexity
 from gradleak.specs import checked
 from gradleak.tradeoff.cells import Cells, digest_rows, identity
-from gradleak.tradeoff.chains import Chain, canonical, label, parse_chains
+from gradleak.tradeoff.chains import Chain, canonical, check_chains, label, parse_chains
 from gradleak.tradeoff.rounds import Example, RoundSettings, examples, federate, split
 from gradleak.update import ClientRule
 
@@ -123,6 +123,7 @@ def utility(
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TargetModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
+    check_chains(chains, model)
     limit = budget or Budget()
     with nullcontext() if out is None else output_folder(out) as folder:
         run = _Run(model, rows, settings, rule, seed, folder, limit, progress)
