@@ -63,6 +63,14 @@ def test_cost_is_taken_seed_by_seed():
     assert ratio.mean == pytest.approx(10)
 
 
+def test_few_seeds_that_differ_leave_the_cost_open():
+    """A bootstrap of two would call this a clear 1 to 3 points."""
+    interval = cost(setting("a", "accuracy", 89.0, 67.0), setting("none", "accuracy", 90.0, 70.0), "accuracy")
+    assert interval.mean == 2
+    assert interval.low < -5
+    assert interval.high > 9
+
+
 def test_one_seed_says_nothing_of_the_spread():
     one = cost(setting("a", "accuracy", 88.0), setting("none", "accuracy", 90.0), "accuracy")
     assert (one.mean, one.low, one.high) == (2, -200, 200)

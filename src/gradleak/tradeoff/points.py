@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.results import Results
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, student
 from gradleak.tradeoff.pareto import front
 from gradleak.tradeoff.utility import Metric, SettingUtility
 
@@ -78,7 +78,8 @@ def make_point(
 def cost(measured: SettingUtility, plain: SettingUtility, metric: Metric) -> Interval | None:
     """Points of the metric lost against no defence, or by how many percent perplexity grows.
 
-    The same seed trains on the same clients, so the differences are taken seed by seed.
+    The same seed trains on the same clients, so the differences are taken seed by seed. Seeds are few and the advice
+    hangs on this interval, so it is Student's.
     """
     pairs = [
         (plain.by_seed[seed][metric], values[metric])
@@ -90,8 +91,8 @@ def cost(measured: SettingUtility, plain: SettingUtility, metric: Metric) -> Int
     if measured.setting == plain.setting:
         return Interval(mean=0.0, low=0.0, high=0.0)
     if metric == "perplexity":
-        return bootstrap([100 * (ours / theirs - 1) for theirs, ours in pairs], -100.0, 1e6)
-    return bootstrap([theirs - ours for theirs, ours in pairs], -200.0, 200.0)
+        return student([100 * (ours / theirs - 1) for theirs, ours in pairs], -100.0, 1e6)
+    return student([theirs - ours for theirs, ours in pairs], -200.0, 200.0)
 
 
 def mark_front(points: Sequence[Point], metric: Metric) -> list[Point]:
