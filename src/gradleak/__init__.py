@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gradleak.models.target import TargetModel
     from gradleak.scenario.client import Client
     from gradleak.scoring.score import score
+    from gradleak.tradeoff.frontier import frontier
+    from gradleak.tradeoff.utility import utility
     from gradleak.update import Update, load_update
 
 __all__ = [
@@ -34,9 +36,11 @@ __all__ = [
     "__version__",
     "attack",
     "audit",
+    "frontier",
     "load_model",
     "load_update",
     "score",
+    "utility",
 ]
 
 # Imported on first use: torch and transformers take seconds to load, and `gradleak --help` needs neither.
@@ -47,9 +51,11 @@ _HOMES = {
     "Update": "gradleak.update",
     "attack": "gradleak.attacks.run",
     "audit": "gradleak.auditing",
+    "frontier": "gradleak.tradeoff.frontier",
     "load_model": "gradleak.models.load",
     "load_update": "gradleak.update",
     "score": "gradleak.scoring.score",
+    "utility": "gradleak.tradeoff.utility",
 }
 
 

@@ -286,6 +286,86 @@ def reproduce(
 
 
 @app.command()
+def utility(
+    model: Model = "minilm",
+    data: Data = "builtin",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    defense: Annotated[
+        list[str] | None,
+        typer.Option(help="A setting to compare, such as frozen+noise:sigma=0.001; repeat for more, 'none' is one."),
+    ] = None,
+    client: ClientSpec = "fedsgd",
+    rounds: Annotated[int, typer.Option(help="Steps of the server.")] = 100,
+    clients: Annotated[int, typer.Option(help="Clients in a round.")] = 4,
+    batch_size: Annotated[int, typer.Option(help="Private rows of one client.")] = 8,
+    lr: Annotated[float, typer.Option(help="Largest step of the server's Adam; it falls in a line to zero.")] = 2e-4,
+    seeds: Annotated[int, typer.Option(help="Repetitions, each with its own split, draws and noise.")] = 3,
+    test_rows: Annotated[int, typer.Option(help="Rows held out and scored.")] = 200,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    task: Task = None,
+    num_labels: NumLabels = None,
+    device: Device = "cpu",
+    budget: BudgetText = None,
+    out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = Path(
+        "gradleak-runs/utility"
+    ),
+) -> None:
+    """Train in simulated federated rounds under each defence, and show what it costs; run again to go on."""
+    from rich.console import Console
+
+    from gradleak.config import load_config
+    from gradleak.tradeoff.table import print_utility
+    from gradleak.tradeoff.utility import utility as run
+
+    settings = load_config(None, {"budget": budget, "task": task, "num_labels": num_labels})
+    limit = _budget(settings)
+    with _progress(limit) as progress:
+        results = run(
+            model or "minilm", data=data or "builtin", text_column=text_column, label_column=label_column,
+            defenses=defense or [], client=client or "fedsgd", rounds=rounds, clients=clients, batch_size=batch_size,
+            lr=lr, seeds=seeds, test_rows=test_rows, seed=seed, task=settings.task, num_labels=num_labels,
+            device=device or "cpu", out=out, budget=limit, progress=progress,
+        )  # fmt: skip
+    place = results.save(out)
+    print_utility(results, Console())
+    typer.echo(f"results  {place}")
+    _exit(limit)
+
+
+@app.command()
+def frontier(
+    config: Annotated[Path, typer.Argument(help="A frontier.yaml; flags override it.")],
+    model: Model = None,
+    data: Data = None,
+    trials: Annotated[int | None, typer.Option(help="Attacked updates of every attack and defence.")] = None,
+    seed: Seed = None,
+    device: Device = None,
+    budget: BudgetText = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
+) -> None:
+    """Attack every defence, train under it, and draw leak against utility, with advice; run again to go on."""
+    from rich.console import Console
+
+    from gradleak.config import AuditConfig
+    from gradleak.report.frontier import write_frontier
+    from gradleak.tradeoff.config import load_frontier
+    from gradleak.tradeoff.frontier import frontier as run
+    from gradleak.tradeoff.table import print_frontier
+
+    given = {"model": model, "data": data, "trials": trials, "seed": seed, "device": device}
+    settings = load_frontier(config, {key: value for key, value in given.items() if value is not None})
+    limit = _budget(AuditConfig(budget=budget))
+    folder = out or Path("gradleak-runs") / f"frontier-{config.stem}"
+    with _progress(limit) as progress:
+        result = run(settings, folder, budget=limit, progress=progress)
+    page = write_frontier(result, folder)
+    print_frontier(result, Console())
+    typer.echo(f"page    {page}\nfigure  {folder / 'frontier.svg'}")
+    _exit(limit)
+
+
+@app.command()
 def attacks() -> None:
     """List the attacks with their options."""
     from gradleak.listing import print_attacks

@@ -21,7 +21,7 @@ FILE = "report.html"
 def render(results: Results) -> str:
     """The page as text. Everything that comes from data or a model is escaped."""
     return (
-        _templates()
+        templates()
         .get_template("report.html")
         .render(
             results=results,
@@ -46,7 +46,8 @@ def write_report(results: Results, folder: Path) -> Path:
 
 
 @functools.cache
-def _templates() -> Templates:
+def templates() -> Templates:
+    """The page templates, strict about names and escaping all values."""
     return Templates(
         loader=PackageLoader("gradleak.report"),
         autoescape=True,

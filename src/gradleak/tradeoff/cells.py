@@ -1,0 +1,58 @@
+"""Finished pieces of a long run: a file each, under a name that changes with everything that decides the result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from gradleak.errors import GradleakError
+from gradleak.files import write_text
+from gradleak.scenario.data import Row
+from gradleak.version import __version__
+
+Kept = TypeVar("Kept", bound=BaseModel)
+
+
+def identity(name: str, decides: Mapping[str, Any]) -> str:
+    """A readable file name with a digest.
+
+    >>> identity("noise:sigma=0.1, seed 0", {"lr": 1}).startswith("noise-sigma-0-1-seed-0-")
+    True
+    """
+    text = json.dumps({**decides, "version": __version__}, sort_keys=True, default=str)
+    return (
+        f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:80]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    )
+
+
+def digest_rows(rows: Sequence[Row]) -> str:
+    """A hash of all texts and labels."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr((row.text, row.label)).encode())
+    return digest.hexdigest()[:32]
+
+
+class Cells:
+    """A folder of finished cells; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def read(self, name: str, kind: type[Kept]) -> Kept | None:
+        if self.folder is None or not (path := self.folder / f"{name}.json").is_file():
+            return None
+        try:
+            return kind.model_validate_json(path.read_bytes())
+        except (ValidationError, OSError) as error:
+            raise GradleakError(f"{path} is not a cell of this run; remove it to have it measured again") from error
+
+    def write(self, name: str, cell: BaseModel) -> None:
+        if self.folder is not None:
+            write_text(self.folder / f"{name}.json", cell.model_dump_json(indent=2) + "\n")

@@ -1,0 +1,62 @@
+"""Settings to compare: chains of defences, written `frozen+noise:sigma=0.001` or as a list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+
+from gradleak.defenses import parse_defenses
+from gradleak.errors import GradleakError
+from gradleak.models.target import TargetModel
+from gradleak.scenario.client import Client, chain_gradient
+
+NONE = "none"
+
+Chain = tuple[str, ...]
+
+
+def parse_chain(spec: str | Sequence[str]) -> Chain:
+    """The defences of one setting in the order in which they act; `none` is the empty chain, and the other way round.
+
+    >>> parse_chain("frozen+noise:sigma=1e+3"), parse_chain("none")
+    (('frozen', 'noise:sigma=1e+3'), ())
+    """
+    # A plus before a letter joins two defences; one before a digit belongs to a number.
+    parts = re.split(r"\+(?=\s*[A-Za-z])", spec) if isinstance(spec, str) else list(spec)
+    chain = tuple(part.strip() for part in parts)
+    if chain in ((), (NONE,)):
+        return ()
+    if not all(chain):
+        raise GradleakError(f"{spec!r} names no defence; write {NONE!r} for no defence")
+    chain_gradient(parse_defenses(chain), torch.Generator())  # refuse a wrong one before any work
+    return chain
+
+
+def parse_chains(specs: Sequence[str | Sequence[str]]) -> list[Chain]:
+    """Every setting once, the undefended one first: there is no cost without it."""
+    return list(dict.fromkeys([(), *map(parse_chain, specs)]))
+
+
+def check_chains(chains: Sequence[Chain], model: TargetModel) -> None:
+    """Send one update through each, to refuse what does not fit this model before hours are spent on the others."""
+    for chain in filter(None, chains):
+        Client(model, defenses=chain).update(["Is this a defence of this model?"], [0])
+
+
+def label(chain: Chain) -> str:
+    """
+    >>> label(("frozen", "noise:sigma=0.001")), label(())
+    ('frozen + noise:sigma=0.001', 'none')
+    """
+    return " + ".join(chain) or NONE
+
+
+def canonical(chain: Chain) -> list[str]:
+    """The same for every way to write the same setting: all values said.
+
+    >>> canonical(("frozen",))
+    ['frozen:parts=embeddings']
+    """
+    return [str(defense) for defense in parse_defenses(chain)]
