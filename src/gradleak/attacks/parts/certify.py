@@ -50,7 +50,7 @@ def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
 
 
 def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
-    """The matrices by which an update tells what these parts of one input see, and the map they all see it through."""
+    """The matrices by which an update tells what these parts of one input see, and the map they see it through."""
     carriers = [carrier for carrier in (part.carrier(tensors) for part in parts) if carrier is not None]
     plain = [carrier.matrix for carrier in carriers if carrier.map is None]
     if plain or not carriers:

@@ -23,8 +23,11 @@ from gradleak.update import Update
 STARTS, MOST_STARTS = 6, 192
 # Sentences of a round that are checked exactly; more only look promising where the span fills the space.
 MOST_CHECKS = 256
-# A token's share at a position below which it is not tried there; less and less while nothing is found.
+# A token's share at a position below which it is not tried there; less and less while nothing is found. Tokens that
+# may occur several times are then tried, with this share at least, wherever they fit.
 LEAST_SHARE = 0.02
+# A token that occurs once has nearly all of its share at one position. Other shares are rough: those rows are sums.
+ONCE = 0.9
 # What rounding leaves of a gradient row that should be zero, against the largest row and against what it was.
 ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
 # Shares of the mean that add up to this leave room for no further sentence, in batches of up to 500.
@@ -123,7 +126,7 @@ class EncoderRecovery:
         return tokens, mixed
 
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
-        choices, lengths = self._choices(inputs, LEAST_SHARE * (STARTS / starts) ** 2)
+        choices, lengths = self._choices(inputs, starts)
         if not lengths:
             return False
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
@@ -161,11 +164,14 @@ class EncoderRecovery:
 
     # --- which tokens, where ----------------------------------------------------------------------
 
-    def _choices(self, span: Span, least: float) -> tuple[Choices, list[int]]:
-        """The tokens each position may hold, those with the least share there left out, and possible lengths."""
+    def _choices(self, span: Span, starts: int) -> tuple[Choices, list[int]]:
+        """The tokens each position may hold, fewer in a first round of few starts, and possible lengths."""
         tokens, fits = self._fits(span)
         shares = unmix(*self._table_rows(span, tokens, fits), fits)
-        weights = torch.where(shares > least, shares, 0.0) * fits
+        weights = torch.where(shares > LEAST_SHARE * (STARTS / starts) ** 2, shares, 0.0) * fits
+        if starts > STARTS:
+            repeated = shares.amax(dim=1, keepdim=True) < ONCE
+            weights = torch.where(repeated & fits, weights.clamp_min(LEAST_SHARE), weights)
         lengths = self._lengths(tokens, weights)
         inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
         kept = inner & (weights > 0).any(dim=1)

@@ -51,9 +51,9 @@ def unmix(words: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
 def table_rows(span: Span, matrices: Sequence[Tensor], inputs: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of signals of every token and of every position, (tokens, outputs) and (positions, outputs).
 
-    `matrices` are the gradients that the span is of, `inputs` what the layer sees of tokens at positions, `fits` which
-    of these lie in the span. How signals are split among pairs is not unique, the sums are. That holds exactly before
-    the embeddings' norm; its divisor differs little between pairs, and dividing by it improved nothing.
+    `matrices` are the gradients that the span is of, `inputs` what the layer sees of tokens at positions, `fits` says
+    which of these lie in the span. How signals are split among pairs is not unique, the sums are. That holds exactly
+    before the embeddings' norm; its divisor differs little between pairs, and dividing by it improved nothing.
     """
     signals = torch.cat([m.double() / scale for m, scale in zip(matrices, span.scales, strict=True) if scale > 0])
     seen = inputs[fits].to(span.basis)
