@@ -14,7 +14,7 @@ from gradleak.attacks.parts.hints import hints
 from gradleak.attacks.parts.lengths import longest_sentence
 from gradleak.attacks.parts.noise import noise_level, tail_level
 from gradleak.attacks.parts.spans import span_of
-from gradleak.attacks.parts.unmix import unmix
+from gradleak.attacks.parts.unmix import table_rows, unmix
 
 
 @settings(deadline=None, max_examples=40)
@@ -98,6 +98,32 @@ def test_unmixing_finds_a_permutation(count: int, seed: int) -> None:
     shares = unmix(words, words[order], torch.ones(count, count, dtype=torch.bool))
     assert order[torch.arange(count)].tolist() == shares.argmax(dim=0).tolist()
     assert torch.allclose(shares.sum(dim=1), torch.ones(count, dtype=torch.float64))
+
+
+def test_a_layer_that_sees_sums_tells_the_rows_of_both_tables() -> None:
+    """Three tokens at three positions, in an order that only the signals know."""
+    generator = torch.Generator().manual_seed(0)
+    words, positions, signals = (torch.randn(3, 30, generator=generator).double() for _ in range(3))
+    inputs, order = words[:, None] + positions, torch.tensor([2, 0, 1])
+    matrix = signals.T @ inputs[torch.arange(3), order]
+    # Rows are those of the span's unit-norm matrix, and every pair is in the span of all sums.
+    whole = span_of([torch.randn(30, 9, generator=generator).double() @ inputs.flatten(0, 1)])
+    assert whole is not None
+    own, where = table_rows(whole, [matrix], inputs, torch.ones(3, 3, dtype=torch.bool))
+    assert torch.allclose(own * whole.scales[0], signals)
+    assert torch.allclose(where[order] * whole.scales[0], signals)
+
+
+def test_the_rounding_that_a_peeled_sentence_leaves_is_not_taken_for_another() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gone, left = (torch.randn(40, 5, generator=generator).double() for _ in range(2))
+    seen = torch.randn(10, 30, generator=generator).double()
+    noise = 1e-9 * torch.randn(40, 30, generator=generator).double()
+    before = span_of([gone @ seen[:5] + left @ seen[5:] + noise])
+    after = span_of([1e-6 * gone @ seen[:5] + left @ seen[5:] + noise], before)
+    assert before is not None
+    assert after is not None
+    assert (before.rank, after.rank) == (10, 5)
 
 
 def test_hints_name_the_tokens_under_noise() -> None:

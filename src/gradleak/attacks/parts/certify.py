@@ -49,17 +49,23 @@ def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
     return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
 
 
-def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None) -> Span | None:
-    """The span of what these parts of one input see, from those of them that an update holds."""
+def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
+    """The matrices by which an update tells what these parts of one input see, and the map they see it through."""
     carriers = [carrier for carrier in (part.carrier(tensors) for part in parts) if carrier is not None]
     plain = [carrier.matrix for carrier in carriers if carrier.map is None]
     if plain or not carriers:
-        return span_of(plain, before) if plain else None
+        return plain, None
     # Seen through different maps they cannot be joined: the widest tells most, and of equal ones the last, which for
     # attention is the value: it sees every token.
     widest = max(reversed(carriers), key=lambda carrier: carrier.matrix.shape[1])
-    span = span_of([widest.matrix], before)
-    return None if span is None else dataclasses.replace(span, map=widest.map)
+    return [widest.matrix], widest.map
+
+
+def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None) -> Span | None:
+    """The span of what these parts of one input see, from those of them that an update holds."""
+    matrices, seen_through = carried(tensors, parts)
+    span = span_of(matrices, before) if matrices else None
+    return None if span is None else dataclasses.replace(span, map=seen_through)
 
 
 def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:

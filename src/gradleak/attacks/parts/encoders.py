@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from gradleak.attacks.parts.candidates import Choices, fitting
-from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer
+from gradleak.attacks.parts.candidates import Choices, first_inputs, fitting
+from gradleak.attacks.parts.certify import Certifier, attention_parts, carried, joint_span, mixed_layer
 from gradleak.attacks.parts.flips import PROMISING, Energy, Frames, descend
 from gradleak.attacks.parts.limits import no_end, not_in_update
 from gradleak.attacks.parts.peel import explain, peeled
 from gradleak.attacks.parts.recovery import Outcome, Recovered
 from gradleak.attacks.parts.spans import Span
-from gradleak.attacks.parts.unmix import unmix
+from gradleak.attacks.parts.unmix import table_rows, unmix
 from gradleak.budget import Budget
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -23,8 +23,11 @@ from gradleak.update import Update
 STARTS, MOST_STARTS = 6, 192
 # Sentences of a round that are checked exactly; more only look promising where the span fills the space.
 MOST_CHECKS = 256
-# A token's share at a position below which it is not tried there; less and less while nothing is found.
+# A token's share at a position below which it is not tried there; less and less while nothing is found. Tokens that
+# may occur several times are then tried, with this share at least, wherever they fit.
 LEAST_SHARE = 0.02
+# A token that occurs once has nearly all of its share at one position. Other shares are rough: those rows are sums.
+ONCE = 0.9
 # What rounding leaves of a gradient row that should be zero, against the largest row and against what it was.
 ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
 # Shares of the mean that add up to this leave room for no further sentence, in batches of up to 500.
@@ -68,6 +71,7 @@ class EncoderRecovery:
         self._exact: TargetModel | None = None
         self.found: list[Recovered] = []
         self.bag: dict[int, float] = {}
+        self.seen: tuple[Tensor, int] | None = None
         self.notes: list[str] = []
 
     def run(self, budget: Budget, show: Callable[[str], None]) -> None:
@@ -122,7 +126,7 @@ class EncoderRecovery:
         return tokens, mixed
 
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
-        choices, lengths = self._choices(inputs, LEAST_SHARE * (STARTS / starts) ** 2)
+        choices, lengths = self._choices(inputs, starts)
         if not lengths:
             return False
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
@@ -160,25 +164,14 @@ class EncoderRecovery:
 
     # --- which tokens, where ----------------------------------------------------------------------
 
-    def _choices(self, span: Span, least: float) -> tuple[Choices, list[int]]:
-        """The tokens each position may hold, those with the least share there left out, and possible lengths."""
-        tokens, length = self._tokens(), self._longest()
-        if length is None:
-            length = BLOCK
-            fits = fitting(self.model, span, tokens, length)
-            while bool(fits[:, -1].any()) and length < self.model.max_length:
-                length = min(2 * length, self.model.max_length)
-                fits = fitting(self.model, span, tokens, length)
-            length = int(fits.any(dim=0).nonzero().max()) + 1 if bool(fits.any()) else 1
-            fits = fits[:, :length]
-        else:
-            fits = fitting(self.model, span, tokens, length)
-        weights = fits.double()
-        if self.words in self.left and self.positions in self.left:
-            first = self.model.adapter.family.first_position
-            rows = self.left[self.positions][first : first + length]
-            shares = unmix(self.left[self.words][tokens], rows, fits)
-            weights = torch.where(shares > least, shares, 0.0) * fits
+    def _choices(self, span: Span, starts: int) -> tuple[Choices, list[int]]:
+        """The tokens each position may hold, fewer in a first round of few starts, and possible lengths."""
+        tokens, fits = self._fits(span)
+        shares = unmix(*self._table_rows(span, tokens, fits), fits)
+        weights = torch.where(shares > LEAST_SHARE * (STARTS / starts) ** 2, shares, 0.0) * fits
+        if starts > STARTS:
+            repeated = shares.amax(dim=1, keepdim=True) < ONCE
+            weights = torch.where(repeated & fits, weights.clamp_min(LEAST_SHARE), weights)
         inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
         kept = inner & (weights > 0).any(dim=1)
         lengths = self._lengths(tokens, weights) if bool(kept.any()) else []
@@ -189,15 +182,38 @@ class EncoderRecovery:
     def _special(self) -> list[int]:
         return [*self.model.prefix, *self.model.suffix, self.model.tokenizer.pad_token_id or 0]
 
+    def _fits(self, span: Span) -> tuple[Tensor, Tensor]:
+        """The tokens that fit the span somewhere, and at which positions they do: (tokens, positions)."""
+        tokens, length = self._tokens(), self._longest()
+        fits = fitting(self.model, span, tokens, length or BLOCK)
+        while length is None and bool(fits[:, -1].any()) and fits.shape[1] < self.model.max_length:
+            fits = fitting(self.model, span, tokens, min(2 * fits.shape[1], self.model.max_length))
+        some = fits.any(dim=1)
+        if length is None:
+            used = fits.any(dim=0).nonzero()
+            fits = fits[:, : int(used.max()) + 1 if len(used) else 1]
+        self.seen = tokens[some], fits.shape[1]
+        return tokens[some], fits[some]
+
+    def _table_rows(self, span: Span, tokens: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
+        """The tables' gradients at the tokens and at the positions: as sent, else as the first layer tells them."""
+        if self.words in self.left and self.positions in self.left:
+            first = self.model.adapter.family.first_position
+            return self.left[self.words][tokens], self.left[self.positions][first : first + fits.shape[1]]
+        matrices, _ = carried(self.left, self.first)
+        return table_rows(span, matrices, first_inputs(self.model, tokens, fits.shape[1]), fits)
+
     def _tokens(self) -> Tensor:
-        """The tokens of the batch where the word table tells them, else the whole vocabulary."""
-        if self.words not in self.left:
-            return torch.arange(len(self.model.word_table), device=self.model.device)
-        return self._rows(self.words)
+        """The tokens of the batch where the word table tells them, else all, or those that fitted before."""
+        if self.words in self.left:
+            return self._rows(self.words)
+        if self.seen is not None:  # what is left of an update can hold no others
+            return self.seen[0]
+        return torch.arange(len(self.model.word_table), device=self.model.device)
 
     def _longest(self) -> int | None:
         if self.positions not in self.left:
-            return None
+            return None if self.seen is None else self.seen[1]
         used = self._rows(self.positions)
         return int(used.max()) + 1 - self.model.adapter.family.first_position if len(used) else None
 

@@ -84,9 +84,11 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None) -> Span | No
     rows, width = stacked.shape
     sizes, directions = _decompose(stacked)
     if before is None:
-        end = _end(sizes)
+        end = _end(sizes, float(sizes[0]))
     else:
-        end = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum()) or None
+        # What was taken out leaves its own rounding, larger than the noise but far below what is still there.
+        above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
+        end = _end(sizes[: above + 1], float(before.sizes[0])) or above or None
     if end is None or end == len(sizes) or width - end < max(LEAST_OUTSIDE, width // 50):
         return None
     noise = float((sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt())
@@ -104,9 +106,11 @@ def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
     return sizes, directions
 
 
-def _end(sizes: Tensor) -> int | None:
-    """After how many values the spectrum falls off; None if it never does."""
-    falls = sizes[:-1] / sizes[1:].clamp_min(float(sizes[0]) * 1e-16)
-    falls = torch.where(sizes[1:] < SMALL * sizes[0], falls, torch.ones_like(falls))
+def _end(sizes: Tensor, largest: float) -> int | None:
+    """After how many values the spectrum falls off, to values small against the largest; None if it never does."""
+    falls = sizes[:-1] / sizes[1:].clamp_min(largest * 1e-16)
+    falls = torch.where(sizes[1:] < SMALL * largest, falls, torch.ones_like(falls))
+    if not len(falls):
+        return None
     end = int(falls.argmax()) + 1
     return end if float(falls[end - 1]) >= GAP else None
