@@ -8,8 +8,17 @@ from gradleak.attacks import ATTACKS
 from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
 from gradleak.progress import SILENT
-from gradleak.reproducing import load_recipe, markdown, recipe_names, reproduce, write_table
+from gradleak.reproducing import (
+    UtilityPart,
+    load_recipe,
+    markdown,
+    recipe_names,
+    reproduce,
+    reproduce_utility,
+    write_table,
+)
 from gradleak.scenario.datasets import DATASETS
+from gradleak.tradeoff.rounds import RoundSettings
 from gradleak.update import ClientRule
 
 RECIPE = """
@@ -48,6 +57,27 @@ def test_recipes_that_come_with_the_package(name):
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
         assert cell.data in DATASETS
+    if recipe.utility is not None:
+        assert recipe.utility.data in DATASETS
+        RoundSettings.model_validate(recipe.utility.rounds)
+
+
+def test_a_table_can_ask_what_the_model_learns(place):
+    """Every defence of its cells is trained once, with none beside them."""
+    recipe, _ = run(place)
+    assert reproduce_utility(recipe, data_dir=place, out=place / "utility", progress=SILENT) is None
+    defended = recipe.cells[0].model_copy(update={"name": "three", "defenses": ("noise:sigma=0.1",)})
+    rounds = {"rounds": 1, "clients": 1, "batch_size": 2, "seeds": 1, "test_rows": 4}
+    asking = recipe.model_copy(
+        update={
+            "cells": (*recipe.cells, defended, defended.model_copy(update={"name": "four"})),
+            "utility": UtilityPart(data="cola", rounds=rounds),
+        }
+    )
+    found = reproduce_utility(
+        asking, data_dir=place, out=place / "utility", model=str(place / "model"), progress=SILENT
+    )
+    assert [one.setting for one in found.settings] == ["none", "noise:sigma=0.1"]
 
 
 def test_cells_run_once_and_again_when_something_changes(place):

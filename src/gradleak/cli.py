@@ -263,10 +263,13 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
 ) -> None:
     """Run a table of a paper and print its numbers beside ours; run again to go on after a stop."""
+    from rich.console import Console
+
     from gradleak.config import AuditConfig, parse_options
     from gradleak.listing import print_recipes
-    from gradleak.reproducing import load_recipe, print_recipe, write_table
+    from gradleak.reproducing import load_recipe, print_recipe, reproduce_utility, write_table
     from gradleak.reproducing import reproduce as run
+    from gradleak.tradeoff.table import print_utility
 
     if name is None:
         print_recipes()
@@ -281,7 +284,15 @@ def reproduce(
         ):  # fmt: skip
             done.append((cell, results))
             write_table(folder, recipe, done)
+        learned = None
+        if only is None:  # what the model learns belongs to the whole table
+            learned = reproduce_utility(
+                recipe, data_dir=data_dir, out=folder / "utility", model=model, seed=seed, budget=limit,
+                progress=progress,
+            )  # fmt: skip
     print_recipe(recipe, done, model or recipe.model, folder)
+    if learned is not None:
+        print_utility(learned, Console())
     _exit(limit)
 
 

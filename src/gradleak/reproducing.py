@@ -29,6 +29,7 @@ from gradleak.scenario.client import DEFAULT_GRANTS
 from gradleak.scenario.data import Row
 from gradleak.scenario.datasets import read_dataset
 from gradleak.scoring.interval import Interval
+from gradleak.tradeoff.utility import UtilityResults, utility
 from gradleak.version import __version__
 
 TABLE_FILE = "table.md"
@@ -50,6 +51,15 @@ class Cell(BaseModel):
     paper: dict[str, tuple[float, ...]] = Field({}, description="R-1, R-2, R-L, or what the name says, by model")
 
 
+class UtilityPart(BaseModel):
+    """What the model learns under the defences of a table's cells."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str
+    rounds: dict[str, Any] = Field({}, description="how it is trained: the settings of `gradleak utility`")
+
+
 class Recipe(BaseModel):
     """One table of a paper."""
 
@@ -62,6 +72,7 @@ class Recipe(BaseModel):
     trials: int = Field(20, ge=1)
     known: tuple[str, ...] = DEFAULT_GRANTS
     cells: tuple[Cell, ...]
+    utility: UtilityPart | None = None
 
 
 def recipe_names() -> list[str]:
@@ -124,6 +135,31 @@ def reproduce(
                 with output_folder(place):
                     results.save(place)
             yield cell, load_results(place)
+
+
+def reproduce_utility(
+    recipe: Recipe,
+    *,
+    data_dir: Path,
+    out: Path,
+    model: str | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
+    progress: Progress,
+) -> UtilityResults | None:
+    """What the model learns under every defence of the recipe; None if the table has no such part."""
+    if recipe.utility is None:
+        return None
+    return utility(
+        model or recipe.model,
+        data=read_dataset(recipe.utility.data, data_dir),
+        defenses=list(dict.fromkeys(cell.defenses for cell in recipe.cells if cell.defenses)),
+        seed=seed,
+        out=out,
+        budget=budget,
+        progress=progress,
+        **recipe.utility.rounds,
+    )
 
 
 def _run(
