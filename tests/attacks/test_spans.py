@@ -120,7 +120,7 @@ def test_the_rounding_that_a_peeled_sentence_leaves_is_not_taken_for_another() -
     seen = torch.randn(10, 30, generator=generator).double()
     noise = 1e-9 * torch.randn(40, 30, generator=generator).double()
     before = span_of([gone @ seen[:5] + left @ seen[5:] + noise])
-    after = span_of([1e-6 * gone @ seen[:5] + left @ seen[5:] + noise], before)
+    after = span_of([1e-6 * gone @ seen[:5] + left @ seen[5:] + noise], before, narrow=True)
     assert before is not None
     assert after is not None
     assert (before.rank, after.rank) == (10, 5)

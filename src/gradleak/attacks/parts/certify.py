@@ -61,10 +61,12 @@ def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[
     return [widest.matrix], widest.map
 
 
-def joint_span(tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None) -> Span | None:
+def joint_span(
+    tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None, narrow: bool = False
+) -> Span | None:
     """The span of what these parts of one input see, from those of them that an update holds."""
     matrices, seen_through = carried(tensors, parts)
-    span = span_of(matrices, before) if matrices else None
+    span = span_of(matrices, before, narrow) if matrices else None
     return None if span is None else dataclasses.replace(span, map=seen_through)
 
 

@@ -76,15 +76,20 @@ class EncoderRecovery:
 
     def run(self, budget: Budget, show: Callable[[str], None]) -> None:
         """Search until every sentence is found, the budget is spent, or many starts find nothing."""
-        starts = STARTS
+        starts, narrow, failures = STARTS, False, 0
         while not budget.over and not self.complete:
-            spans = self._spans()
+            spans = self._spans(narrow)
             if spans is None:
                 break
-            new = self._round(*spans, starts, budget)
-            if new:
+            if self._round(*spans, starts, budget):
                 show(self.model.decode(self.found[-1].tokens))
-            starts = max(STARTS, starts // 2) if new else starts * 2
+                starts, failures = max(STARTS, starts // 2), 0
+                continue
+            failures += 1
+            if self.found and failures % 2:  # the other end of the spectrum first, then more starts
+                narrow = not narrow
+            else:
+                starts *= 2
             if starts > MOST_STARTS:
                 self.notes.append(f"{MOST_STARTS} starts a length found no further sentence")
                 break
@@ -111,15 +116,15 @@ class EncoderRecovery:
 
     # --- one round --------------------------------------------------------------------------------
 
-    def _spans(self) -> tuple[Span, Span] | None:
+    def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left behind its attention."""
         if self.before[0] is None or self.before[1] is None:
             self.notes.append(no_end(self.update, self.mixed))
             return None
         if not self.found:
             return self.before[0], self.before[1]
-        tokens = joint_span(self.left, self.first, self.before[0])
-        mixed = joint_span(self.left, self.mixed, self.before[1])
+        tokens = joint_span(self.left, self.first, self.before[0], narrow)
+        mixed = joint_span(self.left, self.mixed, self.before[1], narrow)
         if tokens is None or mixed is None:
             self.notes.append("what the sentences found leave of the update is not above its numerical noise")
             return None

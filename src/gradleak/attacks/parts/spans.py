@@ -64,12 +64,14 @@ class Span:
         return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
 
 
-def span_of(matrices: Sequence[Tensor], before: Span | None = None) -> Span | None:
+def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool = False) -> Span | None:
     """The span of the rows of several (outputs, inputs) gradients of one input; None if it has no visible end.
 
     Each is scaled to norm one, so that none is lost beside another. The end is the largest fall from one singular
     value to the next; behind it is rounding, whose level follows from the values there. If `before` is the span of
-    the same matrices before something was taken out of them, its scales and its noise still hold.
+    the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
+    leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and with it, it may be, a
+    weak input.
 
     >>> tokens, signals = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([(signals @ tokens)])
@@ -86,9 +88,9 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None) -> Span | No
     if before is None:
         end = _end(sizes, float(sizes[0]))
     else:
-        # What was taken out leaves its own rounding, larger than the noise but far below what is still there.
         above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
-        end = _end(sizes[: above + 1], float(before.sizes[0])) or above or None
+        fall = _end(sizes[: above + 1], float(before.sizes[0])) if narrow else None
+        end = fall or above or None
     if end is None or end == len(sizes) or width - end < max(LEAST_OUTSIDE, width // 50):
         return None
     noise = float((sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt())
