@@ -21,26 +21,16 @@ PIECE = 1 << 19
 SPARSE = 0.02
 
 
-def visible(gradient: Tensor, mask: Tensor, limit: Tensor) -> Tensor:
-    """What of a gradient shows: all under the mask, and elsewhere what exceeds the limit.
-
-    >>> visible(torch.tensor([3.0, 3.0, -0.5]), torch.tensor([1.0, 0.0, 0.0]), torch.tensor(2.0)).tolist()
-    [3.0, 1.0, -0.0]
-    """
-    return torch.where(mask > 0, gradient, gradient.sgn() * (gradient.abs() - limit).clamp_min(0))
-
-
 def coordinate_term(
     left: Tensor,
     right: Tensor,
     targets: Sequence[Tensor],
     masks: Sequence[Tensor] | None,
-    limits: Tensor,
     groups: Sequence[Group],
     distance: Distance,
 ) -> Tensor:
-    """The term of a matrix with one use, (R,); of coordinates outside the mask only what exceeds the limit counts."""
-    return _Pieced.apply(left, right, targets, masks, limits, groups, distance)
+    """The term of a matrix with one use, (R,); only coordinates under the mask count."""
+    return _Pieced.apply(left, right, targets, masks, groups, distance)
 
 
 def sparse_term(
@@ -70,7 +60,6 @@ class _Pieced(torch.autograd.Function):
         right: Tensor,
         targets: Sequence[Tensor],
         masks: Sequence[Tensor] | None,
-        limits: Tensor,
         groups: Sequence[Group],
         distance: Distance,
     ) -> Tensor:
@@ -78,16 +67,14 @@ class _Pieced(torch.autograd.Function):
         slopes = [torch.empty_like(left), torch.empty_like(right)] if any(ctx.needs_input_grad) else []
         for rows, target in _pieces(left, right, groups):
             dense, wanted = left[rows].transpose(1, 2) @ right[rows], targets[target]
-            counts = None
             if masks is not None:
-                counts = (masks[target] > 0) | (dense.abs() > limits[target])
-                dense, wanted = visible(dense, masks[target], limits[target]), wanted * masks[target]
+                dense, wanted = dense.mul_(masks[target]), wanted * masks[target]
             flat, wanted = dense.flatten(1), wanted.flatten()[None]
             if not slopes:
                 values[rows] = distance.from_dense(flat, wanted)
                 continue
             values[rows], slope = distance.with_slope(flat, wanted)
-            slope = slope.view_as(dense) if counts is None else slope.view_as(dense).mul_(counts)
+            slope = slope.view_as(dense) if masks is None else slope.view_as(dense).mul_(masks[target])
             torch.bmm(right[rows], slope.transpose(1, 2), out=slopes[0][rows])
             torch.bmm(left[rows], slope, out=slopes[1][rows])
         ctx.save_for_backward(*slopes)
@@ -96,7 +83,7 @@ class _Pieced(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         to_left, to_right = (slope * grads[0][:, None, None] for slope in ctx.saved_tensors)
-        return to_left, to_right, None, None, None, None, None
+        return to_left, to_right, None, None, None, None
 
 
 def _pieces(left: Tensor, right: Tensor, groups: Sequence[Group]) -> Iterator[tuple[slice, int]]:

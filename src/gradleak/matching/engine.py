@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.matching.capture import Capture, Gradients
-from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term, visible
+from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.kernels import fastest_products
 from gradleak.matching.memory import SHARE, free_memory
 from gradleak.matching.naive import NaiveEngine
-from gradleak.matching.parameters import limits_of, matched_parameters, weights_of
+from gradleak.matching.parameters import matched_parameters, weights_of
 from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
 from gradleak.matching.uses import Factors, Use, square
@@ -101,16 +101,14 @@ class FactorEngine:
         only: Collection[str] | None = None,
         weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
-        limits: Sequence[float] | None = None,
         words: bool = False,
         memory: int | None = None,
     ) -> None:
         """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
 
         `only` restricts the match to some parameters, `weights` says for every update how much each counts. `masks`
-        has for every update and parameter the coordinates that count, as zeros and ones; what a coordinate outside
-        may reach unnoticed is in `limits`, one number an update, anything by default. With `words` the word table is
-        matched too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many
+        has for every update and parameter the coordinates that count, as zeros and ones. With `words` the word table
+        is matched too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many
         bytes a pass may take.
         """
         self.model = model
@@ -123,19 +121,11 @@ class FactorEngine:
         self.plain_names = [name for name in names if name not in captured]
         self._weights = weights_of(self.names, weights, len(targets)).to(model.word_table)
         self._total_weight = weights_of(names, weights, len(targets)).to(model.word_table).sum(dim=0)
-        self._limits = limits_of(limits, len(targets)).to(model.word_table)
         self._sort_parameters(targets, masks, tokens)
         self._plain = None
         if self.plain_names:
             self._plain = NaiveEngine(
-                model,
-                targets,
-                distance,
-                only=self.plain_names,
-                weights=weights,
-                masks=masks,
-                limits=limits,
-                words=words,
+                model, targets, distance, only=self.plain_names, weights=weights, masks=masks, words=words
             )
             self._plain_share = self._plain.weights.to(model.word_table).sum(dim=0)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
@@ -161,7 +151,7 @@ class FactorEngine:
         self._places = {
             name: [mask.nonzero().T for mask in each]
             for name, each in (self._masks or {}).items()
-            if bool(self._limits.isinf().all()) and max(float(mask.mean()) for mask in each) < SPARSE
+            if max(float(mask.mean()) for mask in each) < SPARSE
         }
         sizes: dict[int, list[str]] = {}
         for name in self.names:
@@ -237,8 +227,7 @@ class FactorEngine:
         dummy = torch.stack([found.small[name] for name in bundle.names])
         wanted = bundle.targets[:, target]
         if bundle.masks is not None:
-            masks = bundle.masks[:, target]
-            dummy, wanted = visible(dummy, masks, self._limits[target][:, None]), wanted * masks
+            dummy, wanted = dummy * bundle.masks[:, target], wanted * bundle.masks[:, target]
         terms = self.distance.from_dense(dummy.flatten(0, 1), wanted.flatten(0, 1))
         return terms.view(dummy.shape[:2]) * bundle.weights[:, target]
 
@@ -281,12 +270,11 @@ class FactorEngine:
         if len(uses) == 1 and isinstance(uses[0], Factors):
             if name in self._places:
                 return sparse_term(uses[0].left, uses[0].right, targets, self._places[name], groups, self.distance)
-            return coordinate_term(uses[0].left, uses[0].right, targets, masks, self._limits, groups, self.distance)
+            return coordinate_term(uses[0].left, uses[0].right, targets, masks, groups, self.distance)
         rows = row_targets(groups, targets[0].device)
         dense, wanted = torch.stack([use.dense() for use in uses]).sum(dim=0), torch.stack(targets)[rows]
         if masks is not None:
-            inside = torch.stack(masks)[rows]
-            dense, wanted = visible(dense, inside, self._limits[rows][:, None, None]), wanted * inside
+            dense, wanted = dense * torch.stack(masks)[rows], wanted * torch.stack(masks)[rows]
         return self.distance.from_dense(dense.flatten(1), wanted.flatten(1))
 
     def _losses(self, dummies: Dummies) -> Tensor:

@@ -10,10 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gradleak.matching.coordinates import visible
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
-from gradleak.matching.parameters import limits_of, matched_parameters, weights_of
+from gradleak.matching.parameters import matched_parameters, weights_of
 from gradleak.models.target import TargetModel
 
 
@@ -29,14 +28,12 @@ class NaiveEngine:
         only: Collection[str] | None = None,
         weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
-        limits: Sequence[float] | None = None,
         words: bool = False,
     ) -> None:
         """`only` restricts the match to some parameters, `weights` says for every update how much each counts.
 
-        `masks` has for every update and parameter the coordinates that count, as zeros and ones, and `limits` what
-        a coordinate outside may reach unnoticed. With `words` the word table is matched too; dummies must then come
-        with their tokens.
+        `masks` has for every update and parameter the coordinates that count, as zeros and ones. With `words`
+        the word table is matched too; dummies must then come with their tokens.
         """
         self.model = model
         self.distance = distance
@@ -44,7 +41,6 @@ class NaiveEngine:
         self.weights = weights_of(self.names, weights, len(targets))
         dtype = model.word_table.dtype
         self.targets = [[t[name].to(model.device, dtype) for name in self.names] for t in targets]
-        self.limits = limits_of(limits, len(targets)).to(model.word_table)
         self.masks: list[list[Tensor]] | None = None
         if masks is not None:
             self.masks = [[m[name].to(model.device, dtype) for name in self.names] for m in masks]
@@ -83,8 +79,7 @@ class NaiveEngine:
         targets = self.targets[int(here.target)]
         if self.masks is not None:
             masks = self.masks[int(here.target)]
-            limit = self.limits[int(here.target)]
-            gradients = [visible(g, m, limit) for g, m in zip(gradients, masks, strict=True)]
+            gradients = [g * m for g, m in zip(gradients, masks, strict=True)]
             targets = [t * m for t, m in zip(targets, masks, strict=True)]
         return [
             self.distance.from_dense(g.reshape(1, -1), t.reshape(1, -1))

@@ -49,8 +49,3 @@ def weights_of(names: Sequence[str], weights: Sequence[Mapping[str, float]] | No
     if weights is None:
         return torch.ones(len(names), updates)
     return torch.tensor([[float(own.get(name, 1.0)) for own in weights] for name in names]).view(len(names), updates)
-
-
-def limits_of(limits: Sequence[float] | None, updates: int) -> Tensor:
-    """What a coordinate that was not sent may reach, a number an update; anything by default."""
-    return torch.full((updates,), float("inf")) if limits is None else torch.tensor(limits)

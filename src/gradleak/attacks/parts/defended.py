@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.certify import attention_parts
@@ -15,8 +13,8 @@ from gradleak.update import Update
 
 # A plain gradient's attention matrices have hardly any exact zero; beyond this share somebody put them there.
 ZEROS = 0.01
-# Of a random choice of coordinates the smallest is next to nothing; of the largest ones it is a good part of most.
-CUT = 0.01
+# With so many coordinates left, a parameter counts half.
+ENOUGH = 200
 # Grids of more levels are too fine to matter. What single precision leaves of a whole number of steps.
 MOST_LEVELS = 1 << 10
 OFF_GRID = 0.05
@@ -55,16 +53,16 @@ def surviving(update: Update) -> dict[str, Tensor]:
     return {name: (tensor != 0).to(tensor.dtype) for name, tensor in update.tensors.items()}
 
 
-def unseen_limit(update: Update) -> float:
-    """What a coordinate that was set to zero can have been: less than all others under pruning, else anything."""
-    sizes = torch.cat([tensor[tensor != 0].abs() for tensor in update.tensors.values()])
-    smallest = float(sizes.min()) if len(sizes) else 0.0
-    return smallest if smallest > CUT * float(sizes.median()) else math.inf
+def survivor_weights(update: Update) -> dict[str, float]:
+    """How much each parameter should count, 0 to 1: a direction of few coordinates says little and jumps."""
+    counts = {name: int((tensor != 0).sum()) for name, tensor in update.tensors.items()}
+    return {name: count / (count + ENOUGH) for name, count in counts.items()}
 
 
 def is_sign(tensor: Tensor) -> bool:
     """Whether all entries but zeros are equally large.
 
+    >>> import torch
     >>> is_sign(torch.tensor([0.1, -0.1, 0.0])), is_sign(torch.tensor([0.1, 0.2]))
     (True, False)
     """
@@ -75,6 +73,7 @@ def is_sign(tensor: Tensor) -> bool:
 def grid_step(tensor: Tensor) -> float | None:
     """The distance of neighbouring values of a tensor that was rounded to a grid; None if it was not.
 
+    >>> import torch
     >>> grid_step(torch.tensor([0.5, -1.0, 0.0, 2.0] * 3)), grid_step(torch.tensor([0.5, 1.1, 0.0, 2.0] * 3))
     (0.5, None)
     """
