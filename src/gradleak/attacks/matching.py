@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
-from gradleak.attacks.parts.defended import Seen, surviving, survivor_weights, what_shows
+from gradleak.attacks.parts.defended import Seen, surviving, what_shows
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.hints import Hints
 from gradleak.attacks.parts.knowledge import Knowledge, gather
@@ -166,10 +166,10 @@ def adapted(options: MatchingOptions, seen: Seen) -> MatchingOptions:
 
 
 def _weights(seen: Seen, updates: Sequence[Update], model: TargetModel) -> list[dict[str, float]] | None:
-    """How much each parameter of each update counts. Where only signs are left, no spectrum tells noise."""
-    if seen.zeroed:
-        return [survivor_weights(update) for update in updates]
-    return None if seen.signs else [signal_shares(update, model) or {} for update in updates]
+    """How much each parameter of each update counts. With signs or zeros no spectrum tells noise."""
+    if seen.signs or seen.masked or seen.pruned:
+        return None
+    return [signal_shares(update, model) or {} for update in updates]
 
 
 def _engine(
@@ -185,7 +185,7 @@ def _engine(
         rules = [update.manifest.client for update in updates]
         return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
     tensors = [gradient.tensors for gradient in gradients]
-    masks = [surviving(update) for update in updates] if seen.zeroed else None
+    masks = [surviving(update) for update in updates] if seen.masked else None
     weights = _weights(seen, updates, model) if options.adapt else None
     if options.engine == "naive":
         return NaiveEngine(model, tensors, distance, weights=weights, masks=masks)

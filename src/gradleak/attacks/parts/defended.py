@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.certify import attention_parts
@@ -13,8 +14,8 @@ from gradleak.update import Update
 
 # A plain gradient's attention matrices have hardly any exact zero; beyond this share somebody put them there.
 ZEROS = 0.01
-# With so many coordinates left, a parameter counts half.
-ENOUGH = 200
+# Of a random choice of coordinates the smallest is next to nothing; of the largest ones it is a good part of most.
+CUT = 0.01
 # Grids of more levels are too fine to matter. What single precision leaves of a whole number of steps.
 MOST_LEVELS = 1 << 10
 OFF_GRID = 0.05
@@ -24,12 +25,14 @@ OFF_GRID = 0.05
 class Seen:
     """What shows in the tensors or is told in the manifest.
 
-    signs: values are signs alone. zeroed: some coordinates were set to zero, so a zero says nothing about the
-    gradient. clipped: sentences' gradients were scaled down by factors that are not told.
+    signs: values are signs alone. masked: some coordinates were set to zero by chance, so a zero says nothing about
+    the gradient. pruned: the smallest were, so it says that the gradient was small there, which plain matching makes
+    of it anyway. clipped: sentences' gradients were scaled down by factors that are not told.
     """
 
     signs: bool = False
-    zeroed: bool = False
+    masked: bool = False
+    pruned: bool = False
     clipped: bool = False
 
 
@@ -39,13 +42,10 @@ def what_shows(updates: Sequence[Update], model: TargetModel) -> Seen:
     told = {spec.partition(":")[0] for update in updates for spec in update.manifest.defenses}
     signs = all(bool(own) and all(is_sign(t) for t in own) for own in tensors)
     # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
-    exact = all(update.manifest.client.name == "fedsgd" for update in updates) or bool(told & {"prune", "mask"})
-    zeroed = (
-        exact
-        and not signs
-        and all(bool(own) and not any(grid_step(t) for t in own) and _share_of_zeros(own) > ZEROS for own in tensors)
-    )
-    return Seen(signs, zeroed, "dpsgd" in told)
+    exact = all(update.manifest.client.name == "fedsgd" for update in updates) or bool(told & {"mask", "prune"})
+    zeroed = exact and not signs and all(_is_zeroed(own) for own in tensors)
+    pruned = zeroed and all(is_pruned(own) for own in tensors)
+    return Seen(signs, zeroed and not pruned, pruned, "dpsgd" in told)
 
 
 def surviving(update: Update) -> dict[str, Tensor]:
@@ -53,16 +53,19 @@ def surviving(update: Update) -> dict[str, Tensor]:
     return {name: (tensor != 0).to(tensor.dtype) for name, tensor in update.tensors.items()}
 
 
-def survivor_weights(update: Update) -> dict[str, float]:
-    """How much each parameter should count, 0 to 1: a direction of few coordinates says little and jumps."""
-    counts = {name: int((tensor != 0).sum()) for name, tensor in update.tensors.items()}
-    return {name: count / (count + ENOUGH) for name, count in counts.items()}
+def is_pruned(tensors: Sequence[Tensor]) -> bool:
+    """Whether what was sent are the largest coordinates, and not just any.
+
+    >>> is_pruned([torch.tensor([0.0, 2.0, 3.0])]), is_pruned([torch.tensor([0.0, 1e-6, 3.0, 2.0])])
+    (True, False)
+    """
+    sizes = torch.cat([tensor[tensor != 0].abs() for tensor in tensors])
+    return len(sizes) == 0 or float(sizes.min()) > CUT * float(sizes.median())
 
 
 def is_sign(tensor: Tensor) -> bool:
     """Whether all entries but zeros are equally large.
 
-    >>> import torch
     >>> is_sign(torch.tensor([0.1, -0.1, 0.0])), is_sign(torch.tensor([0.1, 0.2]))
     (True, False)
     """
@@ -73,7 +76,6 @@ def is_sign(tensor: Tensor) -> bool:
 def grid_step(tensor: Tensor) -> float | None:
     """The distance of neighbouring values of a tensor that was rounded to a grid; None if it was not.
 
-    >>> import torch
     >>> grid_step(torch.tensor([0.5, -1.0, 0.0, 2.0] * 3)), grid_step(torch.tensor([0.5, 1.1, 0.0, 2.0] * 3))
     (0.5, None)
     """
@@ -91,5 +93,6 @@ def _attention_tensors(update: Update, model: TargetModel) -> list[Tensor]:
     return [tensor for name, tensor in update.tensors.items() if name in names]
 
 
-def _share_of_zeros(tensors: Sequence[Tensor]) -> float:
-    return sum(int((t == 0).sum()) for t in tensors) / sum(t.numel() for t in tensors)
+def _is_zeroed(tensors: Sequence[Tensor]) -> bool:
+    zeros, entries = sum(int((t == 0).sum()) for t in tensors), sum(t.numel() for t in tensors)
+    return zeros > ZEROS * entries and not any(grid_step(t) for t in tensors)
