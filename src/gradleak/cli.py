@@ -52,6 +52,10 @@ Defenses = Annotated[
         "--defense", help="What the client does to its update, such as noise:sigma=0.01; repeat for a chain."
     ),
 ]
+Observe = Annotated[
+    str | None,
+    typer.Option(help="The part of the model the attacker sees: all, transformer, layer:6, layer:6.query, head, ..."),
+]
 Task = Annotated[str | None, typer.Option(help="classification or causal-lm; default: by the model.")]
 NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
@@ -101,6 +105,7 @@ def audit(
     known: Known = None,
     client: ClientSpec = None,
     defense: Defenses = None,
+    observe: Observe = None,
     task: Task = None,
     num_labels: NumLabels = None,
     max_tokens: MaxTokens = None,
@@ -118,7 +123,7 @@ def audit(
         "attack": attack, "options": _options(option, memory), "batch_size": batch_size,
         "trials": trials, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
         "max_tokens": max_tokens, "device": device, "budget": budget, "out": out, "redact": redact or None,
-        "client": client, "defenses": defense,
+        "client": client, "defenses": defense, "observe": observe,
     }  # fmt: skip
     _audit(load_config(config, {key: value for key, value in given.items() if value is not None}))
 
@@ -135,6 +140,7 @@ def capture(
     known: Known = "batch_size",
     client: ClientSpec = "fedsgd",
     defense: Defenses = None,
+    observe: Observe = None,
     task: Task = None,
     num_labels: NumLabels = None,
     max_tokens: MaxTokens = None,
@@ -149,6 +155,7 @@ def capture(
         "model": model, "data": data, "text_column": text_column, "label_column": label_column,
         "batch_size": batch_size, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
         "max_tokens": max_tokens, "device": device, "client": client, "defenses": defense,
+        "observe": observe,
     }  # fmt: skip
     settings = load_config(None, {key: value for key, value in given.items() if value is not None})
     with LiveProgress() as progress:

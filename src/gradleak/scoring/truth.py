@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.errors import GradleakError
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
@@ -14,11 +15,19 @@ from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 
-def truth_distance(update: Update, texts: Sequence[str], labels: Sequence[int] | None, model: TargetModel) -> float:
+def truth_distance(
+    update: Update, texts: Sequence[str], labels: Sequence[int] | None, model: TargetModel
+) -> float | None:
     """Mean of 1 - cos between the update and the gradient of the true batch, word table left out.
 
-    Zero for a plain gradient. Dropout, local steps and noise raise it: so much the attacker cannot explain.
+    Zero for a plain gradient. Dropout, local steps and noise raise it: so much the attacker cannot explain. None if
+    the update holds nothing that can be compared so.
     """
+    gradient = as_gradient(update).tensors
+    try:
+        engine = NaiveEngine(model, [gradient], Distance("cosine"))
+    except GradleakError:
+        return None
     batch = model.encode(texts)
     targets = batch.ids if labels is None else torch.tensor(labels, device=model.device)
     dummies = Dummies(
@@ -27,5 +36,4 @@ def truth_distance(update: Update, texts: Sequence[str], labels: Sequence[int] |
         labels=targets[None],
         target=torch.zeros(1, dtype=torch.long, device=model.device),
     )
-    engine = NaiveEngine(model, [as_gradient(update).tensors], Distance("cosine"))
     return max(0.0, float(engine.values(dummies)))
