@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.errors import GradleakError
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
+from gradleak.matching.parameters import unmatchable
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -23,10 +23,7 @@ def truth_distance(
     Zero for a plain gradient. Dropout, local steps and noise raise it: so much the attacker cannot explain. None if
     the update holds nothing that can be compared so.
     """
-    gradient = as_gradient(update).tensors
-    try:
-        engine = NaiveEngine(model, [gradient], Distance("cosine"))
-    except GradleakError:
+    if unmatchable(update, model) is not None:
         return None
     batch = model.encode(texts)
     targets = batch.ids if labels is None else torch.tensor(labels, device=model.device)
@@ -36,4 +33,5 @@ def truth_distance(
         labels=targets[None],
         target=torch.zeros(1, dtype=torch.long, device=model.device),
     )
+    engine = NaiveEngine(model, [as_gradient(update).tensors], Distance("cosine"))
     return max(0.0, float(engine.values(dummies)))

@@ -71,11 +71,23 @@ def joint_span(
 
 
 def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
-    """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in."""
-    parts = mixing_parts(model, 0)
-    if any(part.carrier(tensors) is not None for part in parts) or len(model.adapter.parts) < 2:
-        return 0, parts
-    return 1, attention_parts(model, 1)
+    """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in.
+
+    Those that the update holds come first. If it holds none at all, they are those that it would take.
+    """
+    for layer in range(len(model.adapter.parts)):
+        groups = [attention_parts(model, layer)] if layer else []
+        for parts in [*groups, mixing_parts(model, layer)]:
+            held = [part for part in parts if part.carrier(tensors) is not None]
+            if any(sees_every_token(model, layer, part) for part in held):
+                return layer, [*held, *(part for part in parts if part not in held)]
+    return 0, mixing_parts(model, 0)
+
+
+def sees_every_token(model: TargetModel, layer: int, part: Part) -> bool:
+    """Whether a part's gradient tells of all tokens: a classifier's last layer asks and answers for one only."""
+    last = model.task == "classification" and layer == len(model.adapter.parts) - 1
+    return not last or part.role in ("key", "value")
 
 
 def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span | None) -> Span | None:
