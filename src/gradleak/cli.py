@@ -383,6 +383,54 @@ def frontier(
     _exit(limit)
 
 
+@app.command("map")
+def leak_map(
+    config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
+    model: Model = None,
+    data: Data = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    attack: Annotated[str | None, typer.Option(help="See `gradleak attacks`.")] = None,
+    option: Options = None,
+    batch_size: BatchSize = None,
+    trials: Annotated[int | None, typer.Option(help="Updates attacked in every cell, the same in all.")] = None,
+    seed: Seed = None,
+    known: Known = None,
+    client: ClientSpec = None,
+    defense: Defenses = None,
+    task: Task = None,
+    num_labels: NumLabels = None,
+    max_tokens: MaxTokens = None,
+    device: Device = None,
+    budget: BudgetText = None,
+    memory: Memory = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
+) -> None:
+    """Attack every layer and every module alone, and draw which part of the model leaks; run again to go on."""
+    from rich.console import Console
+
+    from gradleak.config import load_config
+    from gradleak.leakmap.run import leak_map as run
+    from gradleak.leakmap.table import print_map
+    from gradleak.report.leakmap import write_map
+
+    given = {
+        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
+        "attack": attack, "options": _options(option, memory), "batch_size": batch_size, "trials": trials,
+        "seed": seed, "known": known, "client": client, "defenses": defense, "task": task,
+        "num_labels": num_labels, "max_tokens": max_tokens, "device": device, "budget": budget, "out": out,
+    }  # fmt: skip
+    settings = load_config(config, {key: value for key, value in given.items() if value is not None})
+    limit = _budget(settings)
+    folder = Path(settings.out or Path("gradleak-runs") / f"map-{Path(settings.model).name}-{settings.attack}")
+    with _progress(limit) as progress:
+        result = run(settings, folder, budget=limit, progress=progress)
+    page = write_map(result, folder)
+    print_map(result, Console())
+    typer.echo(f"page    {page}\nfigure  {folder / 'map.svg'}")
+    _exit(limit)
+
+
 @app.command()
 def attacks() -> None:
     """List the attacks with their options."""

@@ -65,7 +65,7 @@ def seen(observed: Observed) -> str:
     """Which part of the update the attacker sees.
 
     >>> seen(Observed(selection="layer:6.query", tensors=1, parameters=147456, share=0.649))
-    'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.65 % of the model.'
+    'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
     """
     return (
         f"Of the update the attacker sees {observed.selection}: {_count(observed.tensors, 'tensor')}, "
