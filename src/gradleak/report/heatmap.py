@@ -9,7 +9,7 @@ from gradleak.leakmap.table import OPEN
 from gradleak.scoring.interval import Interval
 
 # Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.
-WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 74, 52, 34, 28, 150
+WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 172
 # The strongest colour still lets the numbers be read, in both themes.
 STRONGEST = 0.6
 
