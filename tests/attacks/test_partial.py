@@ -8,7 +8,9 @@ from tiny import TEXTS, TOLD, tiny_model
 from gradleak import Client, TargetModel, attack, audit
 from gradleak.attacks.parts.lengths import total_tokens
 from gradleak.models.selection import fused_with
+from gradleak.report.build import render
 from gradleak.scoring.truth import truth_distance
+from gradleak.words import threat_model
 
 QUICK = {"steps": 3, "prior": "none"}
 
@@ -21,7 +23,9 @@ def contents(model: TargetModel, texts: list[str]) -> set[tuple[int, ...]]:
     return {tuple(model.content(row)) for row in model.encode(texts).sentences()}
 
 
-@pytest.mark.parametrize("observe", ["layer:1", "layers:1-2.query", "layers:1-2.value", "layer:1.query,ffn_in"])
+@pytest.mark.parametrize(
+    "observe", ["layer:1", "layers:1-2.query", "layers:1-2.value", "layer:1.query,ffn_in", "layer:1.q+layer:3.v"]
+)
 def test_parts_of_an_encoder_that_prove_whole_sentences(observe: str) -> None:
     model = wide("bert", "classification")
     (found,) = attack(Client(model, observe=observe).update(TEXTS[:2], [0, 1]), model, "auto", **QUICK)
@@ -105,3 +109,5 @@ def test_a_result_says_what_was_observed(tiny_bert: TargetModel) -> None:
     assert seen is not None
     assert (seen.selection, seen.tensors, seen.parameters) == ("layer:2.key", 1, 256)
     assert seen.share == pytest.approx(100 * 256 / results.scenario.parameters)
+    assert any("sees layer:2.key: 1 tensor, 256 parameters" in line for line in threat_model(results.scenario))
+    assert "<code>layer:2.key</code>: 1 tensor," in render(results)
