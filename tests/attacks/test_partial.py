@@ -6,6 +6,7 @@ import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TargetModel, attack, audit
+from gradleak.attacks.parts.defended import Seen, what_shows
 from gradleak.attacks.parts.lengths import total_tokens
 from gradleak.models.selection import fused_with
 from gradleak.report.build import render
@@ -76,6 +77,17 @@ def test_too_little_signal_is_said(observe: str) -> None:
     assert any("too little is seen" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("role", ["key", "ffn_in", "ffn_out"])
+def test_defences_show_in_any_matrix(tiny_bert: TargetModel, role: str) -> None:
+    def seen(*defenses: str) -> Seen:
+        update = Client(tiny_bert, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1])
+        return what_shows([update], tiny_bert)
+
+    assert seen() == Seen()
+    assert seen("sign") == Seen(signs=True)
+    assert seen("mask:ratio=0.5") == Seen(zeroed=True)
+
+
 def test_a_word_table_alone_is_not_matched() -> None:
     model = tiny_model("gpt2", "causal-lm")
     update = Client(model, observe="head").update(TEXTS[:1])
@@ -98,8 +110,9 @@ def test_token_counts_are_read_from_any_single_matrix(case: tuple[str, str]) -> 
             # Without learned positions the first attention sees bare tokens, and repeated ones look the same.
             bare = model.adapter.positions is None and number == 1 and roles[0] in ("query", "key", "value")
             assert total_tokens(update, model, 2) == (None if bare else whole), roles
-    update = Client(model, observe="layer:4.ffn_in").update(TEXTS[:2], labels)
-    assert total_tokens(update, model, 2) == (None if labels else whole)
+    for last in ("layer:4.ffn_in", "layer:4.query,key,value"):
+        update = Client(model, observe=last).update(TEXTS[:2], labels)
+        assert total_tokens(update, model, 2) == (None if labels else whole)
 
 
 def test_a_result_says_what_was_observed(tiny_bert: TargetModel) -> None:

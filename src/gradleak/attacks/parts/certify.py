@@ -79,15 +79,18 @@ def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int,
         groups = [attention_parts(model, layer)] if layer else []
         for parts in [*groups, mixing_parts(model, layer)]:
             held = [part for part in parts if part.carrier(tensors) is not None]
-            if any(sees_every_token(model, layer, part) for part in held):
+            if held and tells_every_token(model, layer):
                 return layer, [*held, *(part for part in parts if part not in held)]
     return 0, mixing_parts(model, 0)
 
 
-def sees_every_token(model: TargetModel, layer: int, part: Part) -> bool:
-    """Whether a part's gradient tells of all tokens: a classifier's last layer asks and answers for one only."""
-    last = model.task == "classification" and layer == len(model.adapter.parts) - 1
-    return not last or part.role in ("key", "value")
+def tells_every_token(model: TargetModel, layer: int) -> bool:
+    """Whether a layer's gradients have a direction of their own for every token.
+
+    A classifier's last layer asks and answers for one token only: its queries and what follows have one direction a
+    sentence, its keys and values one a head.
+    """
+    return model.task != "classification" or layer < len(model.adapter.parts) - 1
 
 
 def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span | None) -> Span | None:

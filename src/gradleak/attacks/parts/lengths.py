@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gradleak.attacks.parts.certify import sees_every_token
+from gradleak.attacks.parts.certify import tells_every_token
 from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -63,7 +63,7 @@ def _rank_of(update: Update, model: TargetModel, layer: int, part: Part) -> int 
     # Where positions are not added, the first layer's inputs are the tokens alone, and repeated ones show once.
     repeats = layer == 0 and part.role in ATTENTION and model.adapter.positions is None
     carrier = part.carrier(update.tensors)
-    if carrier is None or repeats or not sees_every_token(model, layer, part):
+    if carrier is None or repeats or not tells_every_token(model, layer):
         return None
     return _rank(carrier.matrix)
 
