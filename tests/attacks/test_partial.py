@@ -78,14 +78,17 @@ def test_too_little_signal_is_said(observe: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["key", "ffn_in", "ffn_out"])
-def test_defences_show_in_any_matrix(tiny_bert: TargetModel, role: str) -> None:
+def test_defences_show_in_any_matrix(role: str) -> None:
+    model = wide("bert", "classification")
+
     def seen(*defenses: str) -> Seen:
-        update = Client(tiny_bert, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1])
-        return what_shows([update], tiny_bert)
+        update = Client(model, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1])
+        return what_shows([update], model)
 
     assert seen() == Seen()
     assert seen("sign") == Seen(signs=True)
-    assert seen("mask:ratio=0.5") == Seen(zeroed=True)
+    assert seen("mask:ratio=0.5") == Seen(masked=True)
+    assert seen("prune:ratio=0.5") == Seen(pruned=True)
 
 
 def test_a_word_table_alone_is_not_matched() -> None:
