@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
 from gradleak.environment import Environment
-from gradleak.results import AttackInfo, Results, Scenario, Trial
+from gradleak.results import AttackInfo, Observed, Results, Scenario, Trial
 from gradleak.scoring.interval import bootstrap
 from gradleak.scoring.score import Pair
 from gradleak.scoring.text import METRICS, rouge
@@ -28,6 +28,7 @@ def sample_results() -> Results:
         scenario=Scenario(
             model="minilm", family="bert", task="classification", model_fingerprint="f" * 32, parameters=22713986,
             data="builtin", data_rows=216, labels="given", batch_size=1, trials=2, seed=0, client=ClientRule(),
+            observed=Observed(selection="all", tensors=105, parameters=22713986, share=100.0),
             known=["batch_size", "labels", "lengths"],
         ),
         attack=AttackInfo(name="lamp-cos", options={"steps": 3}),

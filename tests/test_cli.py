@@ -13,6 +13,7 @@ from tiny import tiny_model, tiny_tokenizer
 
 from gradleak.cli import main
 from gradleak.results import load_results
+from gradleak.update import load_update
 
 QUICK = ["--attack", "lamp-cos", "-o", "steps=3", "-o", "init_draws=2", "-o", "init_orders=0", "-o", "prior=none"]
 
@@ -107,6 +108,14 @@ def test_capture_attack_score(folder, captured, tmp_path):
     assert "ROUGE-2" in scored.stdout
 
 
+def test_capture_of_a_part_says_what_it_holds(folder, tmp_path):
+    out = tmp_path / "update"
+    done = run("capture", "--model", folder, "--observe", "layer:2.key", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "sees layer:2.key: 1 tensor, 256 parameters" in " ".join(done.stderr.split())
+    assert list(load_update(out).tensors) == ["bert.encoder.layer.1.attention.self.key.weight"]
+
+
 def test_bad_input_in_a_process_of_its_own(tmp_path):
     done = run("audit", "--model", "minilmm", "--out", tmp_path / "out")
     assert (done.returncode, done.stdout) == (2, "")
@@ -154,6 +163,8 @@ def _stepping(pid):
         (["audit", "--trials", "0"], "trials"),
         (["audit", "--device", "warp"], "device 'warp'"),
         (["audit", "--known", "everything"], "unknown grant 'everything'"),
+        (["audit", "--observe", "layre:1"], "is not a selection; write all"),
+        (["audit", "--observe", "layer:9"], "has layers 1 to 2, not 9"),
         (["audit", "--budget", "soon"], "not a duration"),
         (["audit", "-o", "stepz=5"], "did you mean 'steps'"),
         (["audit", "-o", "steps=many"], "option 'steps'"),

@@ -7,6 +7,7 @@ from gradleak import GradleakError
 from gradleak.attacks import ATTACKS
 from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
+from gradleak.models.selection import parse_selection
 from gradleak.progress import SILENT
 from gradleak.reproducing import (
     UtilityPart,
@@ -29,6 +30,7 @@ known: [batch_size, labels, lengths]
 cells:
   - {name: one, data: cola, attack: dlg, options: {steps: 2}, paper: {BERT-base: [59.3, 7.7, 46.2]}}
   - {name: two, data: cola, attack: lamp-cos, options: {steps: 2, prior: none, prior_weight: 0}, batch_size: 2}
+  - {name: query, data: cola, attack: dlg, options: {steps: 2}, observe: "layer:1.query"}
 """
 
 
@@ -56,6 +58,7 @@ def test_recipes_that_come_with_the_package(name):
         ATTACKS.get(cell.attack).from_settings(cell.options)
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
+        parse_selection(cell.observe)
         assert cell.data in DATASETS
     if recipe.utility is not None:
         assert recipe.utility.data in DATASETS
@@ -82,13 +85,13 @@ def test_a_table_can_ask_what_the_model_learns(place):
 
 def test_cells_run_once_and_again_when_something_changes(place):
     recipe, done = run(place)
-    assert [cell.name for cell, _ in done] == ["one", "two"]
+    assert [cell.name for cell, _ in done] == ["one", "two", "query"]
     first = [results.created for _, results in done]
     folders = set((place / "out").iterdir())
     _, again = run(place)
     assert [results.created for _, results in again] == first
     run(place, trials=1)
-    assert len(set((place / "out").iterdir()) - folders) == 2
+    assert len(set((place / "out").iterdir()) - folders) == 3
     table = markdown(recipe, done)
     assert "59.3 / 7.7 / 46.2" in table
     assert "| two |" in table

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gradleak.attacks.base import Reconstruction
     from gradleak.attacks.run import attack
     from gradleak.auditing import audit
+    from gradleak.leakmap.run import leak_map
     from gradleak.models.load import load_model
     from gradleak.models.target import TargetModel
     from gradleak.scenario.client import Client
@@ -37,6 +38,7 @@ __all__ = [
     "attack",
     "audit",
     "frontier",
+    "leak_map",
     "load_model",
     "load_update",
     "score",
@@ -52,6 +54,7 @@ _HOMES = {
     "attack": "gradleak.attacks.run",
     "audit": "gradleak.auditing",
     "frontier": "gradleak.tradeoff.frontier",
+    "leak_map": "gradleak.leakmap.run",
     "load_model": "gradleak.models.load",
     "load_update": "gradleak.update",
     "score": "gradleak.scoring.score",

@@ -17,9 +17,10 @@ from gradleak.errors import GradleakError
 from gradleak.matching.memory import free_memory
 from gradleak.models.families import Task
 from gradleak.models.load import load_model
+from gradleak.models.selection import ALL, parse_selection
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
-from gradleak.results import AttackInfo, Results, Scenario, Trial
+from gradleak.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.scenario.client import DEFAULT_GRANTS, Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
 from gradleak.scenario.trials import TrialData, draw_trials
@@ -29,6 +30,7 @@ from gradleak.scoring.score import score
 from gradleak.scoring.text import METRICS
 from gradleak.scoring.truth import truth_distance
 from gradleak.update import Update
+from gradleak.words import seen
 
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10
@@ -50,6 +52,7 @@ def audit(
     known: Sequence[str] = DEFAULT_GRANTS,
     client: str = "fedsgd",
     defenses: Sequence[str] = (),
+    observe: str = ALL,
     task: Task | None = None,
     num_labels: int | None = None,
     max_tokens: int | None = None,
@@ -70,12 +73,13 @@ def audit(
     if batch_size < 1 or trials < 1:
         raise GradleakError("batch size and trials must be at least 1")
     method = ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
+    parse_selection(observe)
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TargetModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     private = draw_trials(rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens)
     method = method.prepared(model)
-    sender = Client(model, known, client, defenses)
+    sender = Client(model, known, client, defenses, observe)
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
     budget = budget or Budget()
     measured: list[Trial] = []
@@ -83,6 +87,9 @@ def audit(
         # Only as many updates at once as fit into memory: each is as large as the model.
         some = range(len(measured), min(trials, len(measured) + _together(model)))
         updates = [sender.update(private[i].texts, private[i].labels, derive_seed(seeds[i], "client")) for i in some]
+        if not measured:
+            shown = observed(updates[0], observe, model)
+            progress.say(seen(shown))
         own = [seeds[i] for i in some]
         found = run_attack(updates, model, attack, seed=own, budget=budget, progress=progress, **dict(options or {}))
         guessed = _control(method, updates, [private[i] for i in some], model, own, progress)
@@ -104,6 +111,7 @@ def audit(
         seed=seed,
         client=sender.rule,
         defenses=list(updates[0].manifest.defenses),
+        observed=shown,
         known=list(updates[0].known.granted),
     )
     return _results(scenario, method, measured, model)

@@ -11,9 +11,11 @@ from gradleak.errors import GradleakError
 from gradleak.files import output_folder, write_text
 from gradleak.models.load import load_model
 from gradleak.progress import SILENT, Progress
+from gradleak.results import observed
 from gradleak.scenario.client import Client, class_number
 from gradleak.scenario.data import read_data
 from gradleak.scenario.trials import draw_trials
+from gradleak.words import seen
 
 
 class Truth(BaseModel):
@@ -36,8 +38,10 @@ def capture_update(config: AuditConfig, out: Path, progress: Progress = SILENT) 
             rows, model, batch_size=config.batch_size, trials=1, seed=config.seed, max_tokens=config.max_tokens
         )
         labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
-        sender = Client(model, config.known, config.client, config.defenses)
-        sender.update(batch.texts, labels, config.seed).save(folder)
+        sender = Client(model, config.known, config.client, config.defenses, config.observe)
+        update = sender.update(batch.texts, labels, config.seed)
+        progress.say(seen(observed(update, config.observe, model)))
+        update.save(folder)
         truth = Truth(texts=batch.texts, labels=labels).model_dump_json(indent=2)
         return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), truth + "\n")
 

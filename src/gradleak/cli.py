@@ -52,6 +52,10 @@ Defenses = Annotated[
         "--defense", help="What the client does to its update, such as noise:sigma=0.01; repeat for a chain."
     ),
 ]
+Observe = Annotated[
+    str | None,
+    typer.Option(help="The part of the model the attacker sees: all, transformer, layer:6, layer:6.query, head, ..."),
+]
 Task = Annotated[str | None, typer.Option(help="classification or causal-lm; default: by the model.")]
 NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
@@ -101,6 +105,7 @@ def audit(
     known: Known = None,
     client: ClientSpec = None,
     defense: Defenses = None,
+    observe: Observe = None,
     task: Task = None,
     num_labels: NumLabels = None,
     max_tokens: MaxTokens = None,
@@ -118,7 +123,7 @@ def audit(
         "attack": attack, "options": _options(option, memory), "batch_size": batch_size,
         "trials": trials, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
         "max_tokens": max_tokens, "device": device, "budget": budget, "out": out, "redact": redact or None,
-        "client": client, "defenses": defense,
+        "client": client, "defenses": defense, "observe": observe,
     }  # fmt: skip
     _audit(load_config(config, {key: value for key, value in given.items() if value is not None}))
 
@@ -135,6 +140,7 @@ def capture(
     known: Known = "batch_size",
     client: ClientSpec = "fedsgd",
     defense: Defenses = None,
+    observe: Observe = None,
     task: Task = None,
     num_labels: NumLabels = None,
     max_tokens: MaxTokens = None,
@@ -149,6 +155,7 @@ def capture(
         "model": model, "data": data, "text_column": text_column, "label_column": label_column,
         "batch_size": batch_size, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
         "max_tokens": max_tokens, "device": device, "client": client, "defenses": defense,
+        "observe": observe,
     }  # fmt: skip
     settings = load_config(None, {key: value for key, value in given.items() if value is not None})
     with LiveProgress() as progress:
@@ -373,6 +380,54 @@ def frontier(
     page = write_frontier(result, folder)
     print_frontier(result, Console())
     typer.echo(f"page    {page}\nfigure  {folder / 'frontier.svg'}")
+    _exit(limit)
+
+
+@app.command("map")
+def leak_map(
+    config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
+    model: Model = None,
+    data: Data = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    attack: Annotated[str | None, typer.Option(help="See `gradleak attacks`.")] = None,
+    option: Options = None,
+    batch_size: BatchSize = None,
+    trials: Annotated[int | None, typer.Option(help="Updates attacked in every cell, the same in all.")] = None,
+    seed: Seed = None,
+    known: Known = None,
+    client: ClientSpec = None,
+    defense: Defenses = None,
+    task: Task = None,
+    num_labels: NumLabels = None,
+    max_tokens: MaxTokens = None,
+    device: Device = None,
+    budget: BudgetText = None,
+    memory: Memory = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
+) -> None:
+    """Attack every layer and every module alone, and draw which part of the model leaks; run again to go on."""
+    from rich.console import Console
+
+    from gradleak.config import load_config
+    from gradleak.leakmap.run import leak_map as run
+    from gradleak.leakmap.table import print_map
+    from gradleak.report.leakmap import write_map
+
+    given = {
+        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
+        "attack": attack, "options": _options(option, memory), "batch_size": batch_size, "trials": trials,
+        "seed": seed, "known": known, "client": client, "defenses": defense, "task": task,
+        "num_labels": num_labels, "max_tokens": max_tokens, "device": device, "budget": budget, "out": out,
+    }  # fmt: skip
+    settings = load_config(config, {key: value for key, value in given.items() if value is not None})
+    limit = _budget(settings)
+    folder = Path(settings.out or Path("gradleak-runs") / f"map-{Path(settings.model).name}-{settings.attack}")
+    with _progress(limit) as progress:
+        result = run(settings, folder, budget=limit, progress=progress)
+    page = write_map(result, folder)
+    print_map(result, Console())
+    typer.echo(f"page    {page}\nfigure  {folder / 'map.svg'}")
     _exit(limit)
 
 

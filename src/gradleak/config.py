@@ -37,6 +37,7 @@ class AuditConfig(BaseModel):
         "fedsgd", description="fedsgd or fedavg:epochs=1,batch=1,lr=5e-5, with mode=train for dropout"
     )
     defenses: tuple[str, ...] = Field((), description="what the client does to its update, such as noise:sigma=0.01")
+    observe: str = Field("all", description="the part of the model whose tensors the attacker sees: layer:6.query")
     device: str = "cpu"
     budget: str | None = None
     out: str | None = None

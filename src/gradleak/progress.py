@@ -15,6 +15,9 @@ class Progress:
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
         """So much is done. Attacks add their current loss and best text."""
 
+    def say(self, line: str) -> None:
+        """Something worth reading before the work goes on."""
+
     def end(self) -> None:
         """The work begun last is over, finished or not."""
 

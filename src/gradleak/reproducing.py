@@ -21,6 +21,7 @@ from gradleak.config import read_yaml
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, write_text
 from gradleak.models.load import load_model
+from gradleak.models.selection import ALL
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
 from gradleak.registry import suggest
@@ -48,6 +49,7 @@ class Cell(BaseModel):
     batch_size: int = Field(1, ge=1)
     client: str = "fedsgd"
     defenses: tuple[str, ...] = ()
+    observe: str = Field(ALL, description="the part of the model the attacker sees")
     paper: dict[str, tuple[float, ...]] = Field({}, description="R-1, R-2, R-L, or what the name says, by model")
 
 
@@ -173,6 +175,7 @@ def _run(
         batch_size=cell.batch_size,
         client=cell.client,
         defenses=cell.defenses,
+        observe=cell.observe,
         budget=budget,
         progress=progress,
         **settings,
@@ -187,7 +190,9 @@ def _fitting(cell: Cell, options: dict[str, Any]) -> dict[str, Any]:
 
 def _identity(cell: Cell, settings: dict[str, Any], model: TargetModel) -> str:
     """A folder name that changes with everything that decides the result."""
-    decides = {**cell.model_dump(exclude={"paper", "name"}), **settings, "model": model.fingerprint, "v": __version__}
+    # The whole update is what is seen unless a cell says otherwise, so cells measured before that could be said hold.
+    aside = {"paper", "name"} | ({"observe"} if cell.observe == ALL else set())
+    decides = {**cell.model_dump(exclude=aside), **settings, "model": model.fingerprint, "v": __version__}
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:10]
     return f"{re.sub('[^a-z0-9]+', '-', cell.name.lower()).strip('-')}-{digest}"
 

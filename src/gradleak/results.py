@@ -12,15 +12,26 @@ from gradleak.budget import StopReason
 from gradleak.environment import Environment
 from gradleak.errors import GradleakError
 from gradleak.files import write_text
+from gradleak.models.selection import count_parameters, share_of
+from gradleak.models.target import TargetModel
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.score import Pair
-from gradleak.update import ClientRule
+from gradleak.update import ClientRule, Update
 
 FILE = "results.json"
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class Observed(_Model):
+    """The part of the update that the attacker was shown."""
+
+    selection: str = Field(description="as it was chosen, such as layer:6.query")
+    tensors: int
+    parameters: int = Field(description="numbers these tensors hold")
+    share: float = Field(description="the same in percent of the model's trainable parameters")
 
 
 class Scenario(_Model):
@@ -39,6 +50,7 @@ class Scenario(_Model):
     seed: int
     client: ClientRule
     defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
+    observed: Observed | None = Field(default=None, description="the tensors the attacker sees; null in old results")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
 
 
@@ -91,6 +103,16 @@ class Results(_Model):
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
+
+
+def observed(update: Update, selection: str, model: TargetModel) -> Observed:
+    """What of the model an update shows."""
+    return Observed(
+        selection=selection,
+        tensors=len(update.tensors),
+        parameters=count_parameters(update.tensors, model),
+        share=share_of(update.tensors, model),
+    )
 
 
 def load_results(folder: str | Path) -> Results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gradleak.defenses import parse_defenses
-from gradleak.results import Results, Scenario
+from gradleak.results import Observed, Results, Scenario
 
 METRIC_NAMES = {
     "rouge1": "ROUGE-1",
@@ -49,6 +49,8 @@ def threat_model(scenario: Scenario) -> list[str]:
         f"{_client(scenario)}, {_defended(scenario.defenses)}.",
         f"The attacker is told {_listing(told)}." if told else "The attacker is told nothing else.",
     ]
+    if scenario.observed is not None and scenario.observed.parameters < scenario.parameters:
+        sentences.insert(2, seen(scenario.observed))
     sentences += [
         f"{defense.name} guarantees {guarantee}, if the whole training was done so."
         for defense, guarantee in ((d, d.guarantee()) for d in parse_defenses(scenario.defenses))
@@ -57,6 +59,18 @@ def threat_model(scenario: Scenario) -> list[str]:
     if untold:
         sentences.append(f"The attacker must find out {_listing(untold)}.")
     return sentences
+
+
+def seen(observed: Observed) -> str:
+    """Which part of the update the attacker sees.
+
+    >>> seen(Observed(selection="layer:6.query", tensors=1, parameters=147456, share=0.649))
+    'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
+    """
+    return (
+        f"Of the update the attacker sees {observed.selection}: {_count(observed.tensors, 'tensor')}, "
+        f"{observed.parameters:,} parameters, {observed.share:.3g} % of the model."
+    )
 
 
 def _client(scenario: Scenario) -> str:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, TargetModel, attack, load_model
+from gradleak import Client, GradleakError, TargetModel, attack, load_model
+from gradleak.models.selection import selected
 
 peft = pytest.importorskip("peft")
 
@@ -56,6 +57,16 @@ def test_a_rank_below_the_token_count_is_said_and_matched() -> None:
     assert "rank limit" in " ".join(found.notes)
     assert found.sentences[0].stage in ("subspace", "lamp-cos")
     assert len(found.sentences[0].tokens) == model.encode(TEXTS[:1]).lengths[0] - 2
+
+
+def test_a_module_means_its_factors() -> None:
+    model = adapted(8, ["query", "value"])
+    names = selected("layer:2.query", model)
+    assert len(names) == 2
+    assert all("layer.1.attention.self.query.lora" in name for name in names)
+    assert len(selected("layer:2", model)) == 4
+    with pytest.raises(GradleakError, match="selects nothing that"):
+        selected("layer:2.key", model)
 
 
 def test_a_folder_of_adapters_is_a_model(tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentenc
 from gradleak.attacks.exact import Exact, as_reconstruction, recover, show_in
 from gradleak.attacks.lamp import LampCos
 from gradleak.attacks.matching import MatchingAttack
+from gradleak.attacks.parts.certify import attention_parts
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.hints import points_anywhere
+from gradleak.attacks.parts.limits import too_little
 from gradleak.attacks.parts.recovery import Outcome
 from gradleak.attacks.parts.remaining import remaining
 from gradleak.attacks.subspace import Subspace
 from gradleak.budget import Budget
+from gradleak.matching.parameters import unmatchable
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
@@ -110,9 +113,12 @@ class Auto(Attack):
                 continue
             if not outcome.sentences:
                 rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
+            why_not = unmatchable(rest, model)
+            if why_not is not None:
+                found[number].notes.append(f"matching was not tried: {why_not}")
+                continue
             hinted = points_anywhere(gradients[number], model)
-            if not hinted:
-                found[number].notes.append("subspace was skipped: nothing in the first layer rises above noise")
+            found[number].notes.extend(_reservations(rest, model, hinted))
             groups[Subspace.name if hinted else LampCos.name, rest.known.size].append((number, rest))
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
@@ -122,6 +128,20 @@ class Auto(Attack):
             assert isinstance(attack, MatchingAttack)
             plan.append((attack, [number for number, _ in members], [rest for _, rest in members]))
         return plan
+
+
+def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[str]:
+    """What speaks against success before matching begins."""
+    notes = []
+    if not hinted:
+        held = any(part.carrier(rest.tensors) is not None for part in attention_parts(model, 0))
+        why = "in the first layer rises above noise" if held else "of the first layer's attention is seen"
+        notes.append(f"subspace was skipped: nothing {why}")
+    lengths = rest.known.lengths
+    shortest = len(model.prefix) + len(model.suffix) + 1
+    tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest
+    little = too_little(rest, model, tokens)
+    return [*notes, little] if little else notes
 
 
 def _finished(found: Reconstruction, outcome: Outcome, seconds: float, budget: Budget) -> Reconstruction:

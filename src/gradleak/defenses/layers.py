@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
+from gradleak.models.selection import layer_numbers, selected
 from gradleak.models.target import TargetModel
 
 
@@ -23,37 +24,17 @@ class SomeLayers(Defense):
     @field_validator("send")
     @classmethod
     def _readable(cls, value: str) -> str:
-        layer_numbers(value)
+        try:
+            layer_numbers(value)
+        except GradleakError as error:
+            raise ValueError(str(error)) from error
         return value
 
     def apply(
         self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        layers = model.adapter.layers
-        numbers = layer_numbers(self.send)
-        if max(numbers) > len(layers):
-            raise GradleakError(f"layers: {model.name} has layers 1 to {len(layers)}, not {max(numbers)}")
-        sent = tuple(f"{model.adapter.name_of(layers[number - 1])}." for number in sorted(numbers))
-        kept = {name: tensor for name, tensor in tensors.items() if name.startswith(sent)}
+        sent = set(selected(f"layers:{self.send}", model))
+        kept = {name: tensor for name, tensor in tensors.items() if name in sent}
         if not kept:
             raise GradleakError(f"layers: nothing of layers {self.send} is left to send")
         return kept
-
-
-def layer_numbers(text: str) -> set[int]:
-    """The numbers a text such as `1+4-6` means.
-
-    >>> sorted(layer_numbers("1+4-6"))
-    [1, 4, 5, 6]
-    """
-    found: set[int] = set()
-    for piece in text.split("+"):
-        first, _, last = piece.strip().partition("-")
-        if (
-            not first.isdecimal()
-            or not (last or first).isdecimal()
-            or not 1 <= int(first) <= int(last or first) < 1000
-        ):
-            raise ValueError(f"{text!r} is not a choice of layers such as 3, 4-6 or 1+4-6")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
+from gradleak.update import Update
 
 # A tensor this far below the typical one holds only rounding, and a cosine would blow that up to full size.
 NOTHING = 1e-5
@@ -42,6 +43,15 @@ def matched_parameters(
     if not kept:
         raise GradleakError("every tensor of the update is zero, so there is nothing to match")
     return kept
+
+
+def unmatchable(update: Update, model: TargetModel) -> str | None:
+    """Why nothing of an update can be matched; None if something can."""
+    try:
+        matched_parameters(model, [update.tensors])
+    except GradleakError as error:
+        return str(error)
+    return None
 
 
 def weights_of(names: Sequence[str], weights: Sequence[Mapping[str, float]] | None, updates: int) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense, Gradient
 from gradleak.errors import GradleakError
+from gradleak.models.selection import ALL, selected
 from gradleak.models.target import TargetModel
 from gradleak.scenario.training import local_training, plain_gradient
 from gradleak.update import GRANTS, ClientRule, Known, Manifest, Update
@@ -33,8 +34,13 @@ class Client:
         known: Collection[str] = DEFAULT_GRANTS,
         rule: ClientRule | str = "fedsgd",
         defenses: Sequence[Defense | str] = (),
+        observe: str = ALL,
     ) -> None:
-        """`known` is what the attacker is told; `rule` and `defenses` may be texts, as on the command line."""
+        """`known` is what the attacker is told; `rule` and `defenses` may be texts, as on the command line.
+
+        `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
+        and defended as before, the rest does not reach the attacker.
+        """
         strange = set(known) - set(GRANTS)
         if strange:
             raise GradleakError(f"unknown grant {sorted(strange)[0]!r}; known: {', '.join(GRANTS)}")
@@ -42,6 +48,8 @@ class Client:
         self.known = tuple(name for name in GRANTS if name in known)
         self.rule = ClientRule.parse(rule) if isinstance(rule, str) else rule
         self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
+        self.observe = observe
+        self.observed = set(selected(observe, model))
 
     def update(self, texts: Sequence[str], labels: Sequence[int | str] | None = None, seed: int = 0) -> Update:
         """Train on the texts and return what would be sent; `seed` fixes dropout and noise.
@@ -63,6 +71,9 @@ class Client:
             tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
         for defense in self.defenses:
             tensors = defense.apply(tensors, self.model, generator)
+        tensors = {name: tensor for name, tensor in tensors.items() if name in self.observed}
+        if not tensors:
+            raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
         known = Known(
             batch_size=len(texts) if "batch_size" in self.known else None,
             labels=tuple(classes) if "labels" in self.known and classes is not None else None,

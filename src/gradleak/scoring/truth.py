@@ -10,15 +10,21 @@ from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
+from gradleak.matching.parameters import unmatchable
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 
-def truth_distance(update: Update, texts: Sequence[str], labels: Sequence[int] | None, model: TargetModel) -> float:
+def truth_distance(
+    update: Update, texts: Sequence[str], labels: Sequence[int] | None, model: TargetModel
+) -> float | None:
     """Mean of 1 - cos between the update and the gradient of the true batch, word table left out.
 
-    Zero for a plain gradient. Dropout, local steps and noise raise it: so much the attacker cannot explain.
+    Zero for a plain gradient. Dropout, local steps and noise raise it: so much the attacker cannot explain. None if
+    the update holds nothing that can be compared so.
     """
+    if unmatchable(update, model) is not None:
+        return None
     batch = model.encode(texts)
     targets = batch.ids if labels is None else torch.tensor(labels, device=model.device)
     dummies = Dummies(

@@ -11,17 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.auditing import audit
 from gradleak.budget import Budget, StopReason
+from gradleak.cells import digest_rows, identity, kept_audit
 from gradleak.environment import Environment, describe
 from gradleak.files import output_folder, write_text
 from gradleak.models.load import load_model
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
-from gradleak.results import FILE as RESULTS_FILE
-from gradleak.results import Results, load_results
+from gradleak.results import Results
 from gradleak.scenario.data import read_data
 from gradleak.scoring.interval import Interval
 from gradleak.tradeoff.advice import advise
-from gradleak.tradeoff.cells import digest_rows, identity
 from gradleak.tradeoff.chains import NONE, Chain, canonical, check_chains, label
 from gradleak.tradeoff.config import AttackSpec, FrontierConfig
 from gradleak.tradeoff.points import Point, make_point, mark_front
@@ -138,11 +137,10 @@ class _Privacy:
         """The audit as it lies in the folder, or run now; None if the budget ended it."""
         chosen = {"attack": attack.name, "options": attack.options, "defenses": canonical(chain)}
         place = self.folder / identity(f"{label(chain)} {attack.label}", {**self.decides, **chosen})
-        if (place / RESULTS_FILE).is_file():
-            return load_results(place)
-        if self.budget.over:
-            return None
-        results = audit(
+        return kept_audit(place, self.budget, lambda: self._audit(attack, chain))
+
+    def _audit(self, attack: AttackSpec, chain: Chain) -> Results:
+        return audit(
             self.model,
             data=self.config.data,
             text_column=self.config.text_column,
@@ -154,8 +152,3 @@ class _Privacy:
             progress=self.progress,
             **self.shared,
         )
-        if results.status != "completed":
-            return None
-        with output_folder(place):
-            results.save(place)
-        return results

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.budget import Budget, StopReason
+from gradleak.cells import Cells, digest_rows, identity
 from gradleak.environment import Environment, describe
 from gradleak.files import output_folder, write_text
 from gradleak.finetuning import evaluate
@@ -25,7 +26,6 @@ from gradleak.scoring.classes import classification_metrics
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.perplexity import WORST, perplexity
 from gradleak.specs import checked
-from gradleak.tradeoff.cells import Cells, digest_rows, identity
 from gradleak.tradeoff.chains import Chain, canonical, check_chains, label, parse_chains
 from gradleak.tradeoff.rounds import Example, RoundSettings, examples, federate, split
 from gradleak.update import ClientRule

@@ -71,11 +71,26 @@ def joint_span(
 
 
 def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
-    """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in."""
-    parts = mixing_parts(model, 0)
-    if any(part.carrier(tensors) is not None for part in parts) or len(model.adapter.parts) < 2:
-        return 0, parts
-    return 1, attention_parts(model, 1)
+    """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in.
+
+    Those that the update holds come first. If it holds none at all, they are those that it would take.
+    """
+    for layer in range(len(model.adapter.parts)):
+        groups = [attention_parts(model, layer)] if layer else []
+        for parts in [*groups, mixing_parts(model, layer)]:
+            held = [part for part in parts if part.carrier(tensors) is not None]
+            if held and tells_every_token(model, layer):
+                return layer, [*held, *(part for part in parts if part not in held)]
+    return 0, mixing_parts(model, 0)
+
+
+def tells_every_token(model: TargetModel, layer: int) -> bool:
+    """Whether a layer's gradients have a direction of their own for every token.
+
+    A classifier's last layer asks and answers for one token only: its queries and what follows have one direction a
+    sentence, its keys and values one a head.
+    """
+    return model.task != "classification" or layer < len(model.adapter.parts) - 1
 
 
 def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span | None) -> Span | None:

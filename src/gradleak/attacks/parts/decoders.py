@@ -21,12 +21,12 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
     first = attention_parts(model, 0)
     _, mixed = mixed_layer(model, update.tensors)
-    missing = not_in_update(update, [first, mixed])
+    missing = not_in_update(update, [mixed])
     if missing:
         return Outcome(notes=[missing])
     inputs = joint_span(update.tensors, first)
     behind, second = mixed_spans(model, update.tensors)
-    if inputs is None or behind is None:
+    if behind is None or (inputs is None and not_in_update(update, [first]) is None):
         return Outcome(notes=[no_end(update, mixed)])
     growth = Growth(model, Spans(inputs, behind, second, mixed[0]), _positions(model, update))
     grown = growth.run(budget, show)
@@ -55,7 +55,11 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             label, share = (told.label, told.share) if told is not None else (None, None)
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
     if model.task == "causal-lm" and last is None and grown:
-        outcome.notes.append("last tokens are missing: they show only once all sentences of the batch are known")
+        outcome.notes.append(
+            "last tokens are missing: they show only in the last feed-forward matrix, which this update does not hold"
+            if outcome.complete
+            else "last tokens are missing: they show only once all sentences of the batch are known"
+        )
     return outcome
 
 

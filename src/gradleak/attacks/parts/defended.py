@@ -38,7 +38,7 @@ class Seen:
 
 def what_shows(updates: Sequence[Update], model: TargetModel) -> Seen:
     """What all these updates have in common; they are attacked in one way."""
-    tensors = [_attention_tensors(update, model) for update in updates]
+    tensors = [_telling_tensors(update, model) for update in updates]
     told = {spec.partition(":")[0] for update in updates for spec in update.manifest.defenses}
     signs = all(bool(own) and all(is_sign(t) for t in own) for own in tensors)
     # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
@@ -88,9 +88,14 @@ def grid_step(tensor: Tensor) -> float | None:
     return step if even and float(levels[-1]) <= MOST_LEVELS else None
 
 
-def _attention_tensors(update: Update, model: TargetModel) -> list[Tensor]:
-    names = {part.weight_name for layer in range(len(model.adapter.parts)) for part in attention_parts(model, layer)}
-    return [tensor for name, tensor in update.tensors.items() if name in names]
+def _telling_tensors(update: Update, model: TargetModel) -> list[Tensor]:
+    """The attention matrices of an update, or the other matrices of its layers where it has none of them."""
+    layers = range(len(model.adapter.parts))
+    attention = {part.weight_name for layer in layers for part in attention_parts(model, layer)}
+    every = {part.weight_name for parts in model.adapter.parts for part in parts.values()}
+    return [tensor for name, tensor in update.tensors.items() if name in attention] or [
+        tensor for name, tensor in update.tensors.items() if name in every
+    ]
 
 
 def _is_zeroed(tensors: Sequence[Tensor]) -> bool:

@@ -2,7 +2,8 @@
 
 A decoder's state depends only on what came before, so a sentence can be grown from its first token: a token is kept
 if its state behind the first attention lies in the span of that layer's feed-forward gradient, and its state behind
-the whole layer in the span of the next one's. A prefix that no token continues is a whole sentence.
+the whole layer in the span of the next one's. A prefix that no token continues is a whole sentence. Any deeper layer
+serves as well, at the price of running up to it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ CHUNK = 8192
 LONGEST_RUN = 3
 # More prefixes than this at once means that the spans no longer tell right from wrong.
 MOST_PREFIXES = 4096
+# Candidates that stand side by side behind a prefix: each costs the others some attention.
+SIDE_BY_SIDE = 1024
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Spans:
-    """What the first layer sees, what a part behind its attention sees, and what the second layer sees, if known."""
+    """What the first layer sees, if known, what a part behind its attention sees, and what the second layer sees."""
 
-    inputs: Span
+    inputs: Span | None
     mixed: Span
     second: Span | None
     mixed_part: Part
@@ -88,7 +91,9 @@ class Growth:
         return whole + alive
 
     def candidates(self, position: int) -> Tensor:
-        """The tokens that fit the first layer's span at this position."""
+        """The tokens that fit the first layer's span at this position; all of them if that was not sent."""
+        if self.spans.inputs is None:
+            return self.vocabulary
         if self.learned:
             fits = fitting(self.model, self.spans.inputs, self.vocabulary, 1, position)
             return self.vocabulary[fits[:, 0]]
@@ -101,11 +106,12 @@ class Growth:
         if not len(bag):
             return [], alive
         grown: list[Prefix] = []
-        # Sentences begin at the first position, or further on if they are padded on the left.
-        if position == self.positions.start or self.learned:
+        # Sentences begin at the first position, or further on if they are padded on the left, which is not looked for
+        # where any token may stand anywhere.
+        if position == self.positions.start or (self.learned and self.spans.inputs is not None):
             grown += self._fitting([Prefix(position, ())], bag)
         ended = []
-        per_call = max(1, CHUNK // (len(bag) + position + 1))
+        per_call = max(1, CHUNK // (min(len(bag), SIDE_BY_SIDE) + position + 1))
         for start in {prefix.start for prefix in alive}:
             here = [prefix for prefix in alive if prefix.start == start]
             for first in range(0, len(here), per_call):
@@ -120,8 +126,8 @@ class Growth:
 
     def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
         """The prefixes of one start and length, each with one more token of the bag where that fits."""
-        states = self._first_states(prefixes, bag)
-        pairs = self.mixed(states).nonzero().tolist()
+        fit = torch.cat([self.mixed(self._mixed_states(prefixes, part)) for part in bag.split(SIDE_BY_SIDE)], dim=1)
+        pairs = fit.nonzero().tolist()
         longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
         if self.second is None or not longer:
             return longer
@@ -134,8 +140,8 @@ class Growth:
             fits += self.second(seen[:, -1]).tolist()
         return [prefix for prefix, fit in zip(longer, fits, strict=True) if fit]
 
-    def _first_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
-        """What the first feed-forward block sees of each token behind each prefix, (prefixes, tokens, width).
+    def _mixed_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
+        """What the part behind the attention sees of each token behind each prefix, (prefixes, tokens, width).
 
         All tokens stand side by side behind the one prefix, at the same position, and see it and themselves only.
         """

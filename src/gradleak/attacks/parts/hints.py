@@ -60,7 +60,7 @@ def points_anywhere(update: Update, model: TargetModel) -> bool:
 def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
     """Directions the first layer's inputs have, (directions, width), each as long as it is sure."""
     carriers = [carrier for carrier in (p.carrier(update.tensors) for p in attention_parts(model, 0)) if carrier]
-    matrices = [carrier.matrix for carrier in carriers if carrier.map is None]
+    matrices = [carrier.matrix for carrier in carriers if carrier.map is None] or _keys(update, model)
     if not matrices:
         return None
     stacked = torch.cat(matrices).double()
@@ -70,6 +70,19 @@ def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
     sure = 1 - (edge / sizes.clamp_min(1e-300)).square()
     kept = sure > 0
     return (directions[kept] * sure[kept].sqrt()[:, None]).to(model.word_table) if bool(kept.any()) else None
+
+
+def _keys(update: Update, model: TargetModel) -> list[Tensor]:
+    """The keys' gradient where no other matrix sees the first layer's inputs, with the direction that it misses.
+
+    Softmax ignores what is common to all keys of a sentence, so only differences of inputs show. The first special
+    token is known, and with its input the differences to it give all the others.
+    """
+    carrier = model.adapter.parts[0]["key"].carrier(update.tensors)
+    if carrier is None or carrier.map is not None or not model.prefix:
+        return []
+    first = first_inputs(model, torch.tensor(model.prefix[:1], device=model.device), 1)[0]
+    return [carrier.matrix, F.normalize(first, dim=-1).to(carrier.matrix) * carrier.matrix.norm()]
 
 
 def clear_rows(update: Update, model: TargetModel) -> Tensor | None:

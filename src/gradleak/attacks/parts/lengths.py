@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from gradleak.attacks.parts.certify import tells_every_token
+from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -18,6 +20,8 @@ CLEAR_ROW = 6.0
 SPECTRUM_NOISE = 1e-6
 # The longest sentence looked for when nothing in the update tells.
 LONGEST = 32
+# Roles that see a layer's input.
+ATTENTION = ("query", "key", "value")
 
 
 def longest_sentence(update: Update, model: TargetModel) -> int | None:
@@ -38,11 +42,44 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
 
 
 def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | None:
-    """The token count of the whole batch: each token adds one to the rank of a layer's gradient."""
-    parts = [part for layer in model.adapter.parts for role, part in layer.items() if role in ("value", "ffn_in")]
-    carriers = [carrier for carrier in (part.carrier(update.tensors) for part in parts) if carrier is not None]
-    ranks = [rank for rank in (_rank(carrier.matrix) for carrier in carriers) if rank is not None]
-    return max(ranks) + sentences * _unseen(model) if ranks else None
+    """The token count of the whole batch: each token adds one to the rank of a layer's gradient.
+
+    Where values and feed-forward matrices were not sent, others tell.
+    """
+    for roles in (("value", "ffn_in"), ("ffn_gate", "attention_out", "ffn_out"), ("query",), ("key",)):
+        found = [
+            rank + _hidden(model, layer, role, sentences)
+            for layer, parts in enumerate(model.adapter.parts)
+            for role in roles
+            if role in parts and (rank := _rank_of(update, model, layer, parts[role])) is not None
+        ]
+        if found:
+            return max(found) + sentences * _unseen(model)
+    return None
+
+
+def _rank_of(update: Update, model: TargetModel, layer: int, part: Part) -> int | None:
+    """The rank of a matrix that was sent, if it shows and if it tells of all tokens."""
+    # Where positions are not added, the first layer's inputs are the tokens alone, and repeated ones show once.
+    repeats = layer == 0 and part.role in ATTENTION and model.adapter.positions is None
+    carrier = part.carrier(update.tensors)
+    if carrier is None or repeats or not tells_every_token(model, layer):
+        return None
+    return _rank(carrier.matrix)
+
+
+def _hidden(model: TargetModel, layer: int, role: str, sentences: int) -> int:
+    """Tokens that add nothing to a matrix's rank.
+
+    An encoder's keys show differences within a sentence only, since softmax ignores what is common to all. A
+    decoder's queries miss the first token, which has nothing to choose from. First special tokens look the same in
+    all sentences until they have seen what follows.
+    """
+    decoder = model.adapter.family.kind == "decoder"
+    alike = len(model.prefix) if decoder or (layer == 0 and role in ATTENTION) else 0
+    if role == ("query" if decoder else "key"):
+        return sentences + max(0, alike - 1) * (sentences - 1)
+    return alike * (sentences - 1)
 
 
 def length_guesses(model: TargetModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:

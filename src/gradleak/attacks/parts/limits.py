@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from gradleak.models.adapter import Part
+from gradleak.models.target import TargetModel
 from gradleak.update import Update
+
+# What counts as rounding in a spectrum, against its largest value.
+SPECTRUM_NOISE = 1e-6
 
 
 def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> str | None:
@@ -16,6 +21,30 @@ def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> str | Non
         if not any(part.carrier(update.tensors) is not None for part in parts):
             return f"exact recovery needs the gradient of {parts[0].weight_name}, which this update does not hold"
     return None
+
+
+def too_little(update: Update, model: TargetModel, tokens: int) -> str | None:
+    """A note if what can be matched holds fewer independent numbers than the embeddings of so many tokens.
+
+    A matrix of rank r tells r times (rows + columns) numbers at most. The word table has no gradient to match.
+    """
+    unknown = tokens * model.word_table.shape[1]
+    words = model.adapter.parameter_of(model.adapter.words)
+    told = 0
+    for name, tensor in update.tensors.items():
+        if name != words:
+            told += tensor.numel() if tensor.dim() < 2 else _rank(tensor.flatten(1)) * sum(tensor.flatten(1).shape)
+        if told >= unknown:
+            return None
+    return (
+        f"too little is seen to tell sentences apart by matching: about {told:,} independent numbers for the "
+        f"{unknown:,} of {tokens} unknown embeddings"
+    )
+
+
+def _rank(matrix: Tensor) -> int:
+    sizes = torch.linalg.svdvals(matrix.double())
+    return int((sizes > SPECTRUM_NOISE * sizes[0]).sum())
 
 
 def no_end(update: Update, parts: Sequence[Part]) -> str:

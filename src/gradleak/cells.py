@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from gradleak.budget import Budget
 from gradleak.errors import GradleakError
-from gradleak.files import write_text
+from gradleak.files import output_folder, write_text
+from gradleak.results import FILE, Results, load_results
 from gradleak.scenario.data import Row
 from gradleak.version import __version__
 
@@ -37,6 +39,20 @@ def digest_rows(rows: Sequence[Row]) -> str:
     for row in rows:
         digest.update(repr((row.text, row.label)).encode())
     return digest.hexdigest()[:32]
+
+
+def kept_audit(place: Path, budget: Budget, run: Callable[[], Results]) -> Results | None:
+    """An audit as it lies in its folder, or run now; None if the budget ended it: the next run does it whole."""
+    if (place / FILE).is_file():
+        return load_results(place)
+    if budget.over:
+        return None
+    results = run()
+    if results.status != "completed":
+        return None
+    with output_folder(place):
+        results.save(place)
+    return results
 
 
 class Cells:

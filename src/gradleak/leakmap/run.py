@@ -1,0 +1,94 @@
+"""Measuring a map: one audit a cell, all on the same private batches; finished ones are kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gradleak.auditing import audit
+from gradleak.budget import Budget
+from gradleak.cells import digest_rows, identity, kept_audit
+from gradleak.config import AuditConfig
+from gradleak.environment import describe
+from gradleak.errors import GradleakError
+from gradleak.files import output_folder
+from gradleak.leakmap.grid import WHOLE, Place, column_name, columns_of, plan
+from gradleak.leakmap.result import LeakMap, MapCell
+from gradleak.models.load import load_model
+from gradleak.models.selection import ALL, count_parameters, selected, share_of
+from gradleak.models.target import TargetModel
+from gradleak.progress import SILENT, Progress
+from gradleak.results import Results
+from gradleak.scenario.data import read_data
+
+# Settings that do not change what is measured, and the part of the model, which is each cell's own.
+_ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe"}
+
+
+def leak_map(
+    config: AuditConfig,
+    out: str | Path,
+    *,
+    model: TargetModel | None = None,
+    budget: Budget | None = None,
+    progress: Progress = SILENT,
+) -> LeakMap:
+    """Attack every module of every layer alone, every layer, all layers and the whole update.
+
+    Finished audits lie in `out/cells` and are not run again; what the budget cut short is not kept. `model` stands
+    in for the one the configuration names.
+    """
+    if config.observe != ALL:
+        raise GradleakError("a map observes every part of the model in turn; leave out observe")
+    limit = budget or Budget(config.seconds)
+    with output_folder(out) as folder:
+        target = model or load_model(
+            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
+        )
+        run = _Run(config, target, folder, limit, progress)
+        cells = [run.cell(place) for place in plan(target.adapter)]
+    return LeakMap(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="completed" if all(cell.leak is not None for cell in cells) else limit.reason,
+        environment=describe(target.device),
+        config=config,
+        model_fingerprint=target.fingerprint,
+        layers=len(target.adapter.layers),
+        columns=[*map(column_name, columns_of(target.adapter)), WHOLE],
+        cells=cells,
+    )
+
+
+class _Run:
+    """What all cells of one map share."""
+
+    def __init__(
+        self, config: AuditConfig, model: TargetModel, folder: Path, budget: Budget, progress: Progress
+    ) -> None:
+        self.config, self.model, self.folder = config, model, folder
+        self.budget, self.progress = budget, progress
+        self.rows = read_data(config.data, config.text_column, config.label_column)
+        self.decides = {
+            **config.model_dump(exclude=_ASIDE),
+            "model": model.fingerprint,
+            "task": model.task,
+            "rows": digest_rows(self.rows),
+        }
+
+    def cell(self, place: Place) -> MapCell:
+        """The cell with what is measured of it so far."""
+        names = selected(place.selection, self.model)
+        home = Path("cells") / identity(place.selection, {**self.decides, "observe": names})
+        found = kept_audit(self.folder / home, self.budget, lambda: self._audit(place))
+        return MapCell(
+            **place.model_dump(),
+            parameters=count_parameters(names, self.model),
+            share=share_of(names, self.model),
+            leak=None if found is None else found.summary["rougeL"],
+            control=None if found is None else found.control["rougeL"],
+            folder=home.as_posix(),
+        )
+
+    def _audit(self, place: Place) -> Results:
+        settings = self.config.model_dump(exclude={"budget", "out", "redact", "model", "observe"})
+        return audit(self.model, **settings, observe=place.selection, budget=self.budget, progress=self.progress)

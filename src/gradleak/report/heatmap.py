@@ -1,0 +1,105 @@
+"""A map as one SVG figure, which stands alone or follows the theme of the page it is in."""
+
+from __future__ import annotations
+
+from html import escape
+
+from gradleak.leakmap.result import LeakMap, MapCell, said
+from gradleak.leakmap.table import OPEN
+from gradleak.scoring.interval import Interval
+
+# Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.
+WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 172
+# The strongest colour still lets the numbers be read, in both themes.
+STRONGEST = 0.6
+
+STYLE = """
+.map text { font: 13px system-ui, sans-serif; fill: var(--ink, #1d2430); text-anchor: middle; }
+.map .ground { fill: var(--card, #fff); } .map .frame { fill: none; stroke: var(--line, #dcdfe5); }
+.map .heat { fill: var(--attack, #b3261e); } .map .calm { fill: var(--control, #7b8494); }
+.map .open { fill: none; stroke: var(--control, #7b8494); stroke-dasharray: 3 4; }
+.map .mean { font-weight: 650; } .map .range, .map .share { font-size: 11px; fill: var(--soft, #5d6777); }
+.map .range { fill: var(--ink, #1d2430); } .map .side { text-anchor: end; } .map .begin { text-anchor: start; }
+"""
+
+
+def map_figure(result: LeakMap) -> str:
+    """Layers downwards, modules across, each cell as red as its ROUGE-L; on the right what they compare with."""
+    width = LEFT + WIDE * len(result.columns) + GAP + SIDE
+    height = TOP + HIGH * max(result.layers, 3) + BELOW
+    description = f"ROUGE-L read from single parts of {result.config.model}: layers downwards, modules across"
+    return "".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="0 0 {width} {height}" role="img" '
+            f'aria-label="{escape(description)}"><desc>{escape(description)}</desc><style>{STYLE}</style>'
+            f'<rect class="ground" width="{width}" height="{height}"/>',
+            *_names(result),
+            *_heat(result),
+            *_beside(result),
+            "</svg>\n",
+        ]
+    )
+
+
+def _names(result: LeakMap) -> list[str]:
+    parts = []
+    for number in range(result.layers):
+        y = TOP + HIGH * (number + 0.5) + 5
+        parts.append(f'<text class="side" x="{LEFT - 10}" y="{y:.0f}">layer {number + 1}</text>')
+    below = TOP + HIGH * result.layers + 18
+    for number, column in enumerate(result.columns):
+        x = LEFT + WIDE * (number + 0.5)
+        words = column.split(" + ") if " + " in column else column.split(" ")
+        for line, word in enumerate(words):
+            y = TOP - 10 - 14 * (len(words) - 1 - line)
+            parts.append(f'<text x="{x:.0f}" y="{y}">{escape(word)}</text>')
+        parts.append(f'<text class="share" x="{x:.0f}" y="{below}">{result.share(column):.2g} %</text>')
+    parts.append(f'<text class="share side" x="{LEFT - 10}" y="{below}">of the model</text>')
+    return parts
+
+
+def _heat(result: LeakMap) -> list[str]:
+    return [
+        _cell(result.at(row + 1, column), LEFT + WIDE * number, TOP + HIGH * row, f"layer {row + 1}, {column}")
+        for number, column in enumerate(result.columns)
+        for row in range(result.layers)
+    ]
+
+
+def _beside(result: LeakMap) -> list[str]:
+    """The whole update, all layers, and guessing, in the same colours."""
+    x = LEFT + WIDE * len(result.columns) + GAP
+    control = _box(result.all.control, x, TOP + 2 * HIGH, "guessing without the update", "calm")
+    parts = [
+        f'<text class="begin" x="{x}" y="{TOP - 10}">beside them</text>',
+        _cell(result.all, x, TOP, "all gradients"),
+        _cell(result.transformer, x, TOP + HIGH, "all layers"),
+        control,
+    ]
+    for row, (name, below) in enumerate(
+        [("all", "100 %"), ("layers", f"{result.transformer.share:.3g} %"), ("guessing", "")]
+    ):
+        y = TOP + HIGH * row + (20 if below else 28)
+        parts.append(f'<text class="begin" x="{x + WIDE + 6}" y="{y}">{name}</text>')
+        parts.append(f'<text class="share begin" x="{x + WIDE + 6}" y="{y + 16}">{below}</text>' if below else "")
+    return parts
+
+
+def _cell(cell: MapCell, x: float, y: float, name: str) -> str:
+    return _box(cell.leak, x, y, f"{name}, {cell.share:.2g} % of the model", "heat")
+
+
+def _box(interval: Interval | None, x: float, y: float, name: str, kind: str) -> str:
+    place = f'x="{x + 2}" y="{y + 2}" width="{WIDE - 4}" height="{HIGH - 4}" rx="4"'
+    middle = x + WIDE / 2
+    if interval is None:
+        title = f"<title>{escape(name)}: not measured yet</title>"
+        return f'<g>{title}<rect class="open" {place}/><text x="{middle:.0f}" y="{y + 28}">{OPEN}</text></g>'
+    strength = STRONGEST * min(max(interval.mean, 0.0), 100.0) / 100
+    low, high = f"{interval.low:.0f}", f"{interval.high:.0f}"
+    return (
+        f"<g><title>{escape(name)}: ROUGE-L {said(interval)}</title>"
+        f'<rect class="{kind}" fill-opacity="{strength:.3f}" {place}/><rect class="frame" {place}/>'
+        f'<text class="mean" x="{middle:.0f}" y="{y + 21}">{interval.mean:.0f}</text>'
+        f'<text class="range" x="{middle:.0f}" y="{y + 36}">[{low}, {high}]</text></g>'
+    )

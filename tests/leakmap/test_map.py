@@ -1,0 +1,112 @@
+"""The map from its command to its page."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from tiny import CASES, tiny_model, tiny_tokenizer
+
+from gradleak import GradleakError, leak_map
+from gradleak.budget import Budget
+from gradleak.cli import main
+from gradleak.config import AuditConfig
+from gradleak.leakmap.grid import WHOLE, columns_of, plan
+from gradleak.leakmap.result import LeakMap, headline
+from gradleak.models.selection import selected
+from gradleak.report.heatmap import map_figure
+from gradleak.report.leakmap import render_map
+from gradleak.results import load_results
+from gradleak.scoring.interval import Interval
+
+SPACE = "{http://www.w3.org/2000/svg}"
+QUICK = ["--attack", "dlg", "-o", "steps=1", "--trials", "2", "--known", "batch_size,labels,lengths"]
+
+
+class NoPrior:
+    """Guesses at once; counting n-grams takes longer than all the rest."""
+
+    def sample(self, length, generator):
+        return [7] * length
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("map")
+    tiny_model("bert", "classification").module.save_pretrained(folder / "model")
+    tiny_tokenizer("bert").save_pretrained(folder / "model")
+    return folder
+
+
+def run(monkeypatch, *words):
+    monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("sys.argv", ["gradleak", "map", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_every_family_has_its_cells(case):
+    model = tiny_model(*case)
+    places = plan(model.adapter)
+    assert len(places) == 2 + 2 * (1 + len(columns_of(model.adapter)))
+    chosen = [tuple(selected(place.selection, model)) for place in places]
+    assert len(set(chosen)) == len(chosen)
+    single = [names for place, names in zip(places, chosen, strict=True) if place.column not in (None, WHOLE)]
+    assert all(len(names) == 1 for names in single)
+
+
+def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
+    out = place / "out"
+    assert run(monkeypatch, "--model", place / "model", *QUICK, "--out", out) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    numbers = json.loads((out / "map.json").read_text())
+    assert numbers["status"] == "completed"
+    assert numbers["columns"] == ["query", "key", "value", "attention out", "ffn in", "ffn out", "whole layer"]
+    assert len(numbers["cells"]) == 2 + 2 * 7
+    assert "all gradients (100 %)" in shown
+    page = (out / "map.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    tree = ElementTree.parse(out / "map.svg").getroot()
+    assert len([node for node in tree.iter(f"{SPACE}rect") if node.get("class") == "heat"]) == 2 + 2 * 7
+    query = next(cell for cell in numbers["cells"] if cell["selection"] == "layer:2.query")
+    kept = load_results(out / query["folder"])
+    assert (kept.scenario.observed.selection, kept.scenario.observed.tensors) == ("layer:2.query", 1)
+    assert kept.summary["rougeL"].mean == query["leak"]["mean"]
+    stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*.json")}
+    assert len(stamps) == 16
+    assert run(monkeypatch, "--model", place / "model", *QUICK, "--out", out) == 0
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*.json")} == stamps
+    assert json.loads((out / "map.json").read_text())["cells"] == numbers["cells"]
+
+
+def test_a_spent_budget_leaves_cells_open(place, tmp_path):
+    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    assert result.status == "budget-exhausted"
+    assert headline(result).startswith("No single module is measured yet")
+    tree = ElementTree.fromstring(map_figure(result))
+    assert len([node for node in tree.iter(f"{SPACE}rect") if node.get("class") == "open"]) == 2 + 2 * 7 + 1
+    assert "dashed cells are open" in render_map(result)
+    with pytest.raises(GradleakError, match="leave out observe"):
+        leak_map(AuditConfig(model=str(place / "model"), observe="head"), tmp_path)
+
+
+def test_the_headline_follows_the_intervals(place, tmp_path):
+    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+
+    def scored(mean: float) -> LeakMap:
+        low, high = Interval(mean=5, low=3, high=8), Interval(mean=mean, low=mean - 5, high=mean + 5)
+        cells = [cell.model_copy(update={"leak": low, "control": low}) for cell in result.cells]
+        cells[-1] = cells[-1].model_copy(update={"leak": high})
+        return result.model_copy(update={"cells": cells})
+
+    assert headline(scored(60)).startswith("One module can be enough: ffn out of layer 2")
+    assert headline(scored(9)).startswith("No single module is clearly above guessing")
+
+
+def test_what_a_model_is_called_cannot_harm_the_page(place, tmp_path):
+    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    hostile = result.model_copy(update={"config": AuditConfig(model='<script>"&')})
+    ElementTree.fromstring(map_figure(hostile))
+    assert "<script>" not in render_map(hostile)
