@@ -34,6 +34,8 @@ def update_of(model: TargetModel, *defenses: str, rule: str = "fedsgd") -> Updat
         (["noise:sigma=0.001"], Seen()),
         (["sign"], Seen(signs=True)),
         (["prune:ratio=0.9"], Seen(pruned=True)),
+        (["prune:ratio=0.99"], Seen(pruned=True)),
+        (["quantize:bits=2"], Seen()),
         (["mask:ratio=0.5"], Seen(masked=True)),
         (["prune:ratio=0.9", "noise:sigma=0.001"], Seen()),
         (["dpsgd:noise=0.1"], Seen(clipped=True)),

@@ -16,6 +16,8 @@ from gradleak.update import Update
 ZEROS = 0.01
 # Of a random choice of coordinates the smallest is next to nothing; of the largest ones it is a good part of most.
 CUT = 0.01
+# Beyond this share of zeros, what is equally large is not a sign.
+ALL_BUT_ZEROS = 0.5
 # Grids of more levels are too fine to matter. What single precision leaves of a whole number of steps.
 MOST_LEVELS = 1 << 10
 OFF_GRID = 0.05
@@ -40,7 +42,8 @@ def what_shows(updates: Sequence[Update], model: TargetModel) -> Seen:
     """What all these updates have in common; they are attacked in one way."""
     tensors = [_telling_tensors(update, model) for update in updates]
     told = {spec.partition(":")[0] for update in updates for spec in update.manifest.defenses}
-    signs = all(bool(own) and all(is_sign(t) for t in own) for own in tensors)
+    # Signs are hardly ever zero; the few largest values of a very coarse grid, equally large too, stand among zeros.
+    signs = all(bool(own) and all(map(is_sign, own)) and _share_of_zeros(own) < ALL_BUT_ZEROS for own in tensors)
     # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
     exact = all(update.manifest.client.name == "fedsgd" for update in updates) or bool(told & {"mask", "prune"})
     zeroed = exact and not signs and all(_is_zeroed(own) for own in tensors)
@@ -99,5 +102,10 @@ def _telling_tensors(update: Update, model: TargetModel) -> list[Tensor]:
 
 
 def _is_zeroed(tensors: Sequence[Tensor]) -> bool:
-    zeros, entries = sum(int((t == 0).sum()) for t in tensors), sum(t.numel() for t in tensors)
-    return zeros > ZEROS * entries and not any(grid_step(t) for t in tensors)
+    # A tensor with one coordinate left looks like a grid of two values; of rounded updates all tensors do.
+    grids = sum(grid_step(t) is not None for t in tensors)
+    return _share_of_zeros(tensors) > ZEROS and 2 * grids < len(tensors)
+
+
+def _share_of_zeros(tensors: Sequence[Tensor]) -> float:
+    return sum(int((t == 0).sum()) for t in tensors) / max(1, sum(t.numel() for t in tensors))
