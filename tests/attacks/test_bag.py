@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 
-from gradleak import Client, TargetModel, attack, audit
+from gradleak import Client, GradleakError, TargetModel, attack, audit
 from gradleak.attacks.parts.rows import present_rows
 from gradleak.scenario.data import Row
 
@@ -45,6 +45,19 @@ def test_a_table_that_is_shared_or_not_sent_is_said(tiny_bert: TargetModel) -> N
     (shared,) = attack(Client(tied).update(TEXTS), tied, "bag")
     assert not shared.bag
     assert "shares the word table" in shared.notes[0]
+
+
+def test_it_repeats_refuses_and_leaves_the_model_alone(tiny_bert: TargetModel) -> None:
+    before = {name: p.detach().clone() for name, p in tiny_bert.parameters().items()}
+    update = Client(tiny_bert).update(TEXTS, [0, 1, 1])
+    first, again = (attack(update, tiny_bert, "bag", seed=seed)[0] for seed in (0, 1))
+    assert first.bag == again.bag
+    assert first.status == "completed"
+    assert all(torch.equal(before[name], p) for name, p in tiny_bert.parameters().items())
+    with pytest.raises(GradleakError, match="other weights"):
+        attack(update, tiny_model("bert", "classification", seed=5), "bag")
+    with pytest.raises(GradleakError, match="has no option"):
+        attack(update, tiny_bert, "bag", rules="film")
 
 
 def test_an_audit_scores_the_bag(tiny_bert: TargetModel) -> None:
