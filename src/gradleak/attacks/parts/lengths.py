@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.certify import tells_every_token
+from gradleak.attacks.parts.spans import numerical_rank
 from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -16,8 +16,6 @@ from gradleak.update import Update
 ROW_NOISE = 1e-6
 # Under noise a row is used if it is so many standard deviations above the median one.
 CLEAR_ROW = 6.0
-# A singular value ends the spectrum if the next is smaller by this factor and all after it are rounding.
-SPECTRUM_NOISE = 1e-6
 # The longest sentence looked for when nothing in the update tells.
 LONGEST = 32
 # Roles that see a layer's input.
@@ -116,11 +114,8 @@ def _splits(total: int, parts: int, low: int, high: int) -> list[list[int]]:
 
 def _rank(gradient: Tensor) -> int | None:
     """The numerical rank, or None where no gap shows it."""
-    values = torch.linalg.svdvals(gradient.double())
-    if not float(values[0]):
-        return None
-    rank = int((values > SPECTRUM_NOISE * values[0]).sum())
-    return rank if rank < len(values) else None
+    rank = numerical_rank(gradient)
+    return rank if 0 < rank < min(gradient.shape) else None
 
 
 def _unseen(model: TargetModel) -> int:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
+from gradleak.attacks.parts.spans import numerical_rank
 from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
-
-# What counts as rounding in a spectrum, against its largest value.
-SPECTRUM_NOISE = 1e-6
 
 
 def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> str | None:
@@ -33,18 +30,17 @@ def too_little(update: Update, model: TargetModel, tokens: int) -> str | None:
     told = 0
     for name, tensor in update.tensors.items():
         if name != words:
-            told += tensor.numel() if tensor.dim() < 2 else _rank(tensor.flatten(1)) * sum(tensor.flatten(1).shape)
+            told += (
+                tensor.numel()
+                if tensor.dim() < 2
+                else numerical_rank(tensor.flatten(1)) * sum(tensor.flatten(1).shape)
+            )
         if told >= unknown:
             return None
     return (
         f"too little is seen to tell sentences apart by matching: about {told:,} independent numbers for the "
         f"{unknown:,} of {tokens} unknown embeddings"
     )
-
-
-def _rank(matrix: Tensor) -> int:
-    sizes = torch.linalg.svdvals(matrix.double())
-    return int((sizes > SPECTRUM_NOISE * sizes[0]).sum())
 
 
 def no_end(update: Update, parts: Sequence[Part]) -> str:

@@ -21,6 +21,8 @@ SMALL = 1e-4
 ABOVE = 3.0
 # With fewer dimensions than this outside the span, or one in fifty, too much fits by chance.
 LEAST_OUTSIDE = 4
+# What counts as rounding in a spectrum, against its largest value.
+SPECTRUM_NOISE = 1e-6
 # What rounding in fp32 leaves of a state computed once, relative to its size.
 STATE_ROUNDING = 3e-7
 
@@ -97,6 +99,16 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool
     noise = noise if before is None else max(noise, before.noise)
     gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
     return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
+
+
+def numerical_rank(matrix: Tensor) -> int:
+    """How many singular values stand above rounding.
+
+    >>> numerical_rank(torch.ones(4, 3)), numerical_rank(torch.zeros(4, 3))
+    (1, 0)
+    """
+    sizes = torch.linalg.svdvals(matrix.double())
+    return int((sizes > SPECTRUM_NOISE * sizes[0]).sum())
 
 
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
