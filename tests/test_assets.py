@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 
 import pytest
@@ -101,3 +103,25 @@ def test_unknown_names_and_unwritable_caches(small, tmp_path, monkeypatch):
     monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(GradleakError, match="cannot write to the cache"):
         assets.pull("small")
+
+
+def test_a_folder_that_vanishes_while_it_is_measured_counts_as_nothing(tmp_path):
+    """pip makes and removes its own folders all the time that the progress bar reads their sizes."""
+    (tmp_path / "kept").write_bytes(b"1234")
+    stop = threading.Event()
+
+    def churn():
+        while not stop.is_set():
+            passing = tmp_path / "passing"
+            (passing / "deep").mkdir(parents=True)
+            (passing / "deep" / "file").write_bytes(b"x")
+            shutil.rmtree(passing)
+
+    worker = threading.Thread(target=churn)
+    worker.start()
+    try:
+        sizes = {assets._folder_size(tmp_path) for _ in range(3000)}
+    finally:
+        stop.set()
+        worker.join()
+    assert sizes <= {4, 5}

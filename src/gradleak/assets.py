@@ -16,7 +16,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -316,10 +316,10 @@ def _store(asset: Asset, file: AssetFile, stream: IO[bytes], ready: Path) -> Non
 
 
 def _folder_size(folder: Path) -> int:
+    """Bytes under a folder that another process is changing: what vanishes while we look counts as nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # pip moves its files about while we look
-            continue
+    for parent, _, names in os.walk(folder):  # unlike Path.rglob, steps over folders that vanish
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
