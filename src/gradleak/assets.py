@@ -321,5 +321,5 @@ def _folder_size(folder: Path) -> int:
     for parent, _, names in os.walk(folder):  # unlike Path.rglob, steps over folders that vanish
         for name in names:
             with suppress(FileNotFoundError):
-                total += os.stat(os.path.join(parent, name)).st_size
+                total += Path(parent, name).stat().st_size
     return total
