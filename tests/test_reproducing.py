@@ -58,11 +58,42 @@ def test_recipes_that_come_with_the_package(name):
         ATTACKS.get(cell.attack).from_settings(cell.options)
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
-        parse_selection(cell.observe)
         assert cell.data in DATASETS
+        for single in cell.on(3):
+            parse_selection(single.observe)
     if recipe.utility is not None:
         assert recipe.utility.data in DATASETS
         RoundSettings.model_validate(recipe.utility.rounds)
+
+
+@pytest.mark.parametrize(("number", "corpus"), [(5, "CoLA"), (6, "SST-2"), (7, "Rotten Tomatoes")])
+def test_a_figure_has_every_part_once(number, corpus):
+    """What the paper draws: all, all layers, each layer, and its six modules."""
+    cells = [cell for line in load_recipe(f"partial-figure{number}").cells for cell in line.on(12)]
+    assert len({cell.observe for cell in cells}) == len(cells) == 2 + 12 * 7
+    assert all(cell.name.startswith(corpus) for cell in cells)
+    table = {cell.name: cell.paper["BERT-base"] for cell in load_recipe("partial-table3").cells}
+    assert {cell.name: cell.paper["BERT-base"] for cell in cells if cell.paper}.items() <= table.items()
+
+
+def test_figures_of_one_corpus_share_their_cells():
+    whole = {(cell.name, cell.observe) for cell in load_recipe("partial-figure5").cells}
+    parts = {(cell.name, cell.observe) for n in (2, 3, 4) for cell in load_recipe(f"partial-figure{n}").cells}
+    assert parts == whole
+
+
+def test_a_line_for_every_layer_runs_a_cell_a_layer(place):
+    """The tiny model has two; a star without a number to put there is an error."""
+    lines = RECIPE.replace("name: query", "name: query *, every_layer_from: 1").replace("layer:1.q", "layer:*.q")
+    (place / "small.yaml").write_text(lines)
+    _, done = run(place, only="query", trials=1)
+    assert [(cell.name, results.scenario.observed.selection) for cell, results in done] == [
+        ("query 1", "layer:1.query"),
+        ("query 2", "layer:2.query"),
+    ]
+    (place / "small.yaml").write_text(lines.replace("layer:*.q", "layer:1.q"))
+    with pytest.raises(GradleakError, match="every_layer_from needs a"):
+        run(place)
 
 
 def test_a_table_can_ask_what_the_model_learns(place):

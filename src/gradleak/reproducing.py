@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from rich.console import Console
 from rich.table import Table
 
@@ -50,7 +50,37 @@ class Cell(BaseModel):
     client: str = "fedsgd"
     defenses: tuple[str, ...] = ()
     observe: str = Field(ALL, description="the part of the model the attacker sees")
+    every_layer_from: int | None = Field(
+        None, ge=1, description="one cell a layer, from this one to the model's last; * is the layer's number"
+    )
     paper: dict[str, tuple[float, ...]] = Field({}, description="R-1, R-2, R-L, or what the name says, by model")
+
+    @model_validator(mode="after")
+    def _has_room_for_numbers(self) -> Self:
+        starred = "*" in self.name and "*" in self.observe and not self.observe.startswith("regex:")
+        if self.every_layer_from is not None and not starred:
+            raise ValueError("every_layer_from needs a * for the layer's number in name and observe")
+        return self
+
+    def on(self, layers: int) -> list[Cell]:
+        """The cells this one stands for on a model of so many layers.
+
+        >>> queries = Cell(name="q *", data="cola", attack="dlg", observe="layer:*.query", every_layer_from=2)
+        >>> [(cell.name, cell.observe) for cell in queries.on(3)]
+        [('q 2', 'layer:2.query'), ('q 3', 'layer:3.query')]
+        """
+        if self.every_layer_from is None:
+            return [self]
+        return [
+            self.model_copy(
+                update={
+                    "name": self.name.replace("*", str(number)),
+                    "observe": self.observe.replace("*", str(number)),
+                    "every_layer_from": None,
+                }
+            )
+            for number in range(self.every_layer_from, layers + 1)
+        ]
 
 
 class UtilityPart(BaseModel):
@@ -63,7 +93,7 @@ class UtilityPart(BaseModel):
 
 
 class Recipe(BaseModel):
-    """One table of a paper."""
+    """One table or figure of a paper."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -117,13 +147,14 @@ def reproduce(
 
     A cell that the budget cut short is not written, so that the next run does it whole.
     """
-    cells = [cell for cell in recipe.cells if only is None or re.search(only, cell.name, re.IGNORECASE)]
-    if not cells:
-        raise GradleakError(f"no cell matches {only!r}; cells: {', '.join(cell.name for cell in recipe.cells)}")
-    rows = {name: read_dataset(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
     limit = budget or Budget()
+    target = load_model(model or recipe.model, progress=progress)
+    every = [cell for line in recipe.cells for cell in line.on(len(target.adapter.layers))]
+    cells = [cell for cell in every if only is None or re.search(only, cell.name, re.IGNORECASE)]
+    if not cells:
+        raise GradleakError(f"no cell matches {only!r}; cells: {', '.join(cell.name for cell in every)}")
+    rows = {name: read_dataset(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
     with output_folder(out) as folder:
-        target = load_model(model or recipe.model, progress=progress)
         for cell in cells:
             chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {})}})
             settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
@@ -191,7 +222,7 @@ def _fitting(cell: Cell, options: dict[str, Any]) -> dict[str, Any]:
 def _identity(cell: Cell, settings: dict[str, Any], model: TargetModel) -> str:
     """A folder name that changes with everything that decides the result."""
     # The whole update is what is seen unless a cell says otherwise, so cells measured before that could be said hold.
-    aside = {"paper", "name"} | ({"observe"} if cell.observe == ALL else set())
+    aside = {"paper", "name", "every_layer_from"} | ({"observe"} if cell.observe == ALL else set())
     decides = {**cell.model_dump(exclude=aside), **settings, "model": model.fingerprint, "v": __version__}
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:10]
     return f"{re.sub('[^a-z0-9]+', '-', cell.name.lower()).strip('-')}-{digest}"
