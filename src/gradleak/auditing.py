@@ -70,33 +70,99 @@ def audit(
     >>> len(results.trials), results.status, results.summary["exact_match"].mean
     (2, 'completed', 100.0)
     """
+    (results,) = audit_parts(
+        [observe],
+        model,
+        data=data,
+        text_column=text_column,
+        label_column=label_column,
+        attack=attack,
+        options=options,
+        batch_size=batch_size,
+        trials=trials,
+        seed=seed,
+        known=known,
+        client=client,
+        defenses=defenses,
+        task=task,
+        num_labels=num_labels,
+        max_tokens=max_tokens,
+        device=device,
+        budget=budget,
+        progress=progress,
+    )
+    return results
+
+
+def audit_parts(
+    parts: Sequence[str],
+    model: str | Path | TargetModel,
+    *,
+    data: str | Path | Sequence[Row],
+    text_column: str | None,
+    label_column: str | None,
+    attack: str,
+    options: Mapping[str, Any] | None,
+    batch_size: int,
+    trials: int,
+    seed: int,
+    known: Sequence[str],
+    client: str,
+    defenses: Sequence[str],
+    task: Task | None,
+    num_labels: int | None,
+    max_tokens: int | None,
+    device: str,
+    budget: Budget | None,
+    progress: Progress,
+) -> list[Results]:
+    """One audit for each of several parts of the model, on the same batches and seeds, as `audit` would give them.
+
+    All updates go to the attack together: a pass over few tokens costs little more than one over fewer.
+    """
     if batch_size < 1 or trials < 1:
         raise GradleakError("batch size and trials must be at least 1")
     method = ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
-    parse_selection(observe)
+    for part in parts:
+        parse_selection(part)
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TargetModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     private = draw_trials(rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens)
     method = method.prepared(model)
-    sender = Client(model, known, client, defenses, observe)
+    senders = [Client(model, known, client, defenses, part) for part in parts]
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
     budget = budget or Budget()
-    measured: list[Trial] = []
-    while len(measured) < trials:
+    measured: list[list[Trial]] = [[] for _ in parts]
+    for first in range(0, trials, together := _together(model, senders)):
         # Only as many updates at once as fit into memory: each is as large as the model.
-        some = range(len(measured), min(trials, len(measured) + _together(model)))
-        updates = [sender.update(private[i].texts, private[i].labels, derive_seed(seeds[i], "client")) for i in some]
-        if not measured:
-            shown = observed(updates[0], observe, model)
-            progress.say(seen(shown))
-        own = [seeds[i] for i in some]
-        found = run_attack(updates, model, attack, seed=own, budget=budget, progress=progress, **dict(options or {}))
-        guessed = _control(method, updates, [private[i] for i in some], model, own, progress)
-        measured += [
-            _trial(i, seeds[i], private[i], update, answer, guess, model)
-            for i, update, answer, guess in zip(some, updates, found, guessed, strict=True)
+        some = range(first, min(trials, first + together))
+        updates = [
+            [sender.update(private[i].texts, private[i].labels, derive_seed(seeds[i], "client")) for i in some]
+            for sender in senders
         ]
+        if not first:
+            shown = [observed(each[0], part, model) for each, part in zip(updates, parts, strict=True)]
+            for one in shown:
+                progress.say(seen(one))
+        own = [seeds[i] for i in some]
+        found = run_attack(
+            [update for each in updates for update in each],
+            model,
+            attack,
+            seed=own * len(parts),
+            budget=budget,
+            progress=progress,
+            **dict(options or {}),
+        )
+        # Guessing looks at no tensor, so it is the same for every part.
+        guessed = _control(method, updates[0], [private[i] for i in some], model, own, progress)
+        for number, done in enumerate(measured):
+            answers = found[number * len(some) : (number + 1) * len(some)]
+            done += [
+                _trial(i, seeds[i], private[i], update, answer, guess, model)
+                for i, update, answer, guess in zip(some, updates[number], answers, guessed, strict=True)
+            ]
     scenario = Scenario(
         model=model.name,
         family=model.adapter.family.name,
@@ -109,18 +175,21 @@ def audit(
         batch_size=batch_size,
         trials=trials,
         seed=seed,
-        client=sender.rule,
-        defenses=list(updates[0].manifest.defenses),
-        observed=shown,
-        known=list(updates[0].known.granted),
+        client=senders[0].rule,
+        defenses=list(updates[0][0].manifest.defenses),
+        known=list(updates[0][0].known.granted),
     )
-    return _results(scenario, method, measured, model)
+    return [
+        _results(scenario.model_copy(update={"observed": part}), method, done, model)
+        for part, done in zip(shown, measured, strict=True)
+    ]
 
 
-def _together(model: TargetModel) -> int:
-    """How many updates of this model may be held at once."""
-    size = sum(p.numel() * p.element_size() for p in model.parameters().values())
-    return max(1, int(UPDATES_SHARE * free_memory(model.device) / size))
+def _together(model: TargetModel, senders: Sequence[Client]) -> int:
+    """Of how many trials the updates of all senders may be held at once; one is made whole before it is cut."""
+    sizes = {name: p.numel() * p.element_size() for name, p in model.parameters().items()}
+    needed = max(sum(sizes.values()), sum(sizes[name] for sender in senders for name in sender.observed))
+    return max(1, int(UPDATES_SHARE * free_memory(model.device) / needed))
 
 
 def _control(

@@ -43,16 +43,21 @@ def digest_rows(rows: Sequence[Row]) -> str:
 
 def kept_audit(place: Path, budget: Budget, run: Callable[[], Results]) -> Results | None:
     """An audit as it lies in its folder, or run now; None if the budget ended it: the next run does it whole."""
-    if (place / FILE).is_file():
-        return load_results(place)
-    if budget.over:
-        return None
-    results = run()
-    if results.status != "completed":
-        return None
-    with output_folder(place):
-        results.save(place)
-    return results
+    (found,) = kept_audits([place], budget, lambda _: [run()])
+    return found
+
+
+def kept_audits(
+    places: Sequence[Path], budget: Budget, run: Callable[[list[int]], list[Results]]
+) -> list[Results | None]:
+    """The same of several audits; `run` gets the numbers of those that are still to be done, all at once."""
+    missing = [number for number, place in enumerate(places) if not (place / FILE).is_file()]
+    if missing and not budget.over:
+        for number, results in zip(missing, run(missing), strict=True):
+            if results.status == "completed":
+                with output_folder(places[number]):
+                    results.save(places[number])
+    return [load_results(place) if (place / FILE).is_file() else None for place in places]
 
 
 class Cells:

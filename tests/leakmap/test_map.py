@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from tiny import CASES, tiny_model, tiny_tokenizer
 
-from gradleak import GradleakError, leak_map
+from gradleak import GradleakError, audit, leak_map
 from gradleak.budget import Budget
 from gradleak.cli import main
 from gradleak.config import AuditConfig
@@ -79,6 +79,34 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     assert run(monkeypatch, "--model", place / "model", *QUICK, "--out", out) == 0
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*.json")} == stamps
     assert json.loads((out / "map.json").read_text())["cells"] == numbers["cells"]
+
+
+def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_path):
+    """The same guesses, losses and guessing; only the time they took may differ."""
+    monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
+    options = {"steps": 4, "init_draws": 3, "prior": "none", "prior_weight": 0, "discrete_every": 2, "polish": 1}
+    settings = {"attack": "lamp-cos", "options": options, "trials": 2, "known": ("batch_size", "labels", "lengths")}
+    result = leak_map(AuditConfig(model=str(place / "model"), **settings), tmp_path)
+    for cell in result.cells:
+        together = load_results(tmp_path / cell.folder)
+        alone = audit(place / "model", observe=cell.selection, **settings)
+        assert together.scenario == alone.scenario
+        for one, other in zip(together.trials, alone.trials, strict=True):
+            ours, theirs = one.reconstruction, other.reconstruction
+            assert [s.tokens for s in ours.sentences] == [s.tokens for s in theirs.sentences], cell.selection
+            assert ours.loss == pytest.approx(theirs.loss, rel=1e-4, abs=1e-6)  # one less a cosine, in fp32
+            assert (one.scores, one.control_scores) == (other.scores, other.control_scores)
+
+
+def test_only_plain_updates_run_together(place, tmp_path, monkeypatch):
+    """What a defence leaves may differ from part to part, and attacks adapt to what all updates show."""
+    asked = []
+    monkeypatch.setattr(
+        "gradleak.leakmap.run.kept_audits", lambda homes, *_: (asked.append(len(homes)), [None] * len(homes))[1]
+    )
+    for extra in ({}, {"defenses": ("noise:sigma=0.1",)}, {"client": "fedavg:epochs=1,batch=1,lr=1e-3"}):
+        leak_map(AuditConfig(model=str(place / "model"), **extra), tmp_path)
+    assert asked == [2, 7, 7] + [1] * 32
 
 
 def test_a_spent_budget_leaves_cells_open(place, tmp_path):

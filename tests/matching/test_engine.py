@@ -229,3 +229,24 @@ def test_bf16_comes_close(minilm):
     assert near_slopes.dtype == torch.float32
     torch.testing.assert_close(near_values, values, rtol=0.05, atol=0.01)
     assert float(torch.cosine_similarity(slopes.flatten(1), near_slopes.flatten(1)).min()) > 0.99
+
+
+@pytest.mark.parametrize("kind", [FactorEngine, NaiveEngine], ids=["factor", "naive"])
+@pytest.mark.parametrize("distance", ["cosine", "l2", "l2+l1", "sign"])
+@pytest.mark.parametrize(("family", "task"), [("bert", "classification"), ("gpt2", "causal-lm")])
+def test_updates_of_different_parts_are_matched_each_on_its_own(family, task, distance, kind):
+    """Together they give what the oracle gives for each of them alone."""
+    model = model_of(family, task, torch.float64)
+    parts = ["layer:2.ffn_in", "layer:2", "layer:1.query,key,value", "transformer"]
+    batches = [[text] for text in SENTENCES[:4]]
+    labels = [0] if task == "classification" else None
+    targets = [Client(model, observe=part).update(t, labels).tensors for part, t in zip(parts, batches, strict=True)]
+    dummies = random_dummies(model, batches, seed=3, copies=1)
+    rule = {"tokens": int(dummies.mask.sum(dim=(1, 2)).max())} if kind is FactorEngine else {}
+    values, slopes = kind(model, targets, Distance(distance), **rule).values_and_gradients(dummies)
+    for row, target in enumerate(targets):
+        alone = dummies.row(row)
+        alone = Dummies(alone.embeds, alone.mask, alone.labels, torch.zeros_like(alone.target))
+        expected, slope = NaiveEngine(model, [target], Distance(distance)).values_and_gradients(alone)
+        torch.testing.assert_close(values[row : row + 1], expected, rtol=1e-9, atol=0)
+        assert (slopes[row] - slope[0]).norm() <= 1e-9 * slope.norm()

@@ -37,6 +37,20 @@ def column_name(roles: Sequence[str]) -> str:
     return " + ".join(role.replace("_", " ") for role in roles)
 
 
+def by_layer(places: Sequence[Place]) -> list[list[Place]]:
+    """The cells of each layer together, those of no layer first: what is seen at one depth costs one pass.
+
+    >>> [[place.selection for place in group] for group in by_layer([Place(selection="all"),
+    ...     Place(selection="layer:1", layer=1), Place(selection="layer:2", layer=2),
+    ...     Place(selection="layer:1.key", layer=1)])]
+    [['all'], ['layer:1', 'layer:1.key'], ['layer:2']]
+    """
+    groups: dict[int | None, list[Place]] = {}
+    for place in places:
+        groups.setdefault(place.layer, []).append(place)
+    return list(groups.values())
+
+
 def plan(adapter: Adapter) -> list[Place]:
     """All cells in the order in which they are measured: what others are compared with comes first."""
     numbers = range(1, len(adapter.layers) + 1)

@@ -1,18 +1,22 @@
-"""Measuring a map: one audit a cell, all on the same private batches; finished ones are kept."""
+"""Measuring a map: one audit a cell, all on the same private batches; finished ones are kept.
+
+The cells of a layer are attacked in the same passes: each alone would leave most of a pass empty.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gradleak.auditing import audit
+from gradleak.auditing import audit_parts
 from gradleak.budget import Budget
-from gradleak.cells import digest_rows, identity, kept_audit
+from gradleak.cells import digest_rows, identity, kept_audits
 from gradleak.config import AuditConfig
 from gradleak.environment import describe
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder
-from gradleak.leakmap.grid import WHOLE, Place, column_name, columns_of, plan
+from gradleak.leakmap.grid import WHOLE, Place, by_layer, column_name, columns_of, plan
 from gradleak.leakmap.result import LeakMap, MapCell
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, count_parameters, selected, share_of
@@ -20,6 +24,7 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.results import Results
 from gradleak.scenario.data import read_data
+from gradleak.update import ClientRule
 
 # Settings that do not change what is measured, and the part of the model, which is each cell's own.
 _ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe"}
@@ -46,7 +51,9 @@ def leak_map(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         run = _Run(config, target, folder, limit, progress)
-        cells = [run.cell(place) for place in plan(target.adapter)]
+        places = plan(target.adapter)
+        found = {cell.selection: cell for group in run.groups(places) for cell in run.cells(group)}
+        cells = [found[place.selection] for place in places]
     return LeakMap(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         status="completed" if all(cell.leak is not None for cell in cells) else limit.reason,
@@ -75,11 +82,30 @@ class _Run:
             "rows": digest_rows(self.rows),
         }
 
-    def cell(self, place: Place) -> MapCell:
-        """The cell with what is measured of it so far."""
-        names = selected(place.selection, self.model)
-        home = Path("cells") / identity(place.selection, {**self.decides, "observe": names})
-        found = kept_audit(self.folder / home, self.budget, lambda: self._audit(place))
+    def groups(self, places: Sequence[Place]) -> list[list[Place]]:
+        """The cells that are attacked together.
+
+        Attacks adapt to what a defence or local steps leave in all updates they are given, which may differ from
+        part to part: then each cell is on its own.
+        """
+        plain = not self.config.defenses and ClientRule.parse(self.config.client).name == "fedsgd"
+        return by_layer(places) if plain else [[place] for place in places]
+
+    def cells(self, places: Sequence[Place]) -> list[MapCell]:
+        """These cells with what is measured of them so far."""
+        names = [selected(place.selection, self.model) for place in places]
+        homes = [
+            Path("cells") / identity(place.selection, {**self.decides, "observe": own})
+            for place, own in zip(places, names, strict=True)
+        ]
+        found = kept_audits(
+            [self.folder / home for home in homes],
+            self.budget,
+            lambda missing: self._audit([places[number].selection for number in missing]),
+        )
+        return [self._cell(*each) for each in zip(places, names, homes, found, strict=True)]
+
+    def _cell(self, place: Place, names: list[str], home: Path, found: Results | None) -> MapCell:
         return MapCell(
             **place.model_dump(),
             parameters=count_parameters(names, self.model),
@@ -89,6 +115,6 @@ class _Run:
             folder=home.as_posix(),
         )
 
-    def _audit(self, place: Place) -> Results:
+    def _audit(self, parts: Sequence[str]) -> list[Results]:
         settings = self.config.model_dump(exclude={"budget", "out", "redact", "model", "observe"})
-        return audit(self.model, **settings, observe=place.selection, budget=self.budget, progress=self.progress)
+        return audit_parts(parts, self.model, **settings, budget=self.budget, progress=self.progress)

@@ -95,7 +95,9 @@ class Distance:
         """The weighted sum of all parameters' terms, or their weighted mean."""
         weights = weights.to(terms[0])
         summed = (weights[:, None] * torch.stack(list(terms))).sum(dim=0)
-        return summed / weights.sum() if self.averages else summed
+        # An update none of whose parameters count here has no mean; its sum is zero.
+        counted = weights.sum()
+        return summed / torch.where(counted > 0, counted, 1.0) if self.averages else summed
 
 
 def _absolute(values: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from gradleak.matching.dummies import Dummies
 from gradleak.matching.kernels import fastest_products
 from gradleak.matching.memory import SHARE, free_memory
 from gradleak.matching.naive import NaiveEngine
-from gradleak.matching.parameters import matched_parameters, weights_of
+from gradleak.matching.parameters import filled, matched_in_each, matched_parameters, weights_of
 from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
 from gradleak.matching.uses import Factors, Use, square
@@ -106,6 +106,8 @@ class FactorEngine:
     ) -> None:
         """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
 
+        Updates may hold different tensors; each is matched on its own, and a pass goes no deeper than any needs.
+
         `only` restricts the match to some parameters, `weights` says for every update how much each counts. `masks`
         has for every update and parameter the coordinates that count, as zeros and ones. With `words` the word table
         is matched too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many
@@ -119,9 +121,12 @@ class FactorEngine:
         self.names = [name for name in names if name in captured]
         self._capture = Capture(model.module, self.names)
         self.plain_names = [name for name in names if name not in captured]
-        self._weights = weights_of(self.names, weights, len(targets)).to(model.word_table)
-        self._total_weight = weights_of(names, weights, len(targets)).to(model.word_table).sum(dim=0)
-        self._sort_parameters(targets, masks, tokens)
+        matched = matched_in_each(model, targets, only, words=words)
+        self._weights = weights_of(self.names, weights, matched).to(model.word_table)
+        self._total_weight = weights_of(names, weights, matched).to(model.word_table).sum(dim=0)
+        self._sort_parameters(
+            filled(targets, self.names, model), None if masks is None else filled(masks, self.names, model), tokens
+        )
         self._plain = None
         if self.plain_names:
             self._plain = NaiveEngine(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
-from gradleak.matching.parameters import matched_parameters, weights_of
+from gradleak.matching.parameters import filled, matched_in_each, matched_parameters, weights_of
 from gradleak.models.target import TargetModel
 
 
@@ -38,12 +38,16 @@ class NaiveEngine:
         self.model = model
         self.distance = distance
         self.names = matched_parameters(model, targets, only, words=words)
-        self.weights = weights_of(self.names, weights, len(targets))
+        self.weights = weights_of(self.names, weights, matched_in_each(model, targets, only, words=words))
         dtype = model.word_table.dtype
-        self.targets = [[t[name].to(model.device, dtype) for name in self.names] for t in targets]
+        self.targets = [
+            [t[name].to(model.device, dtype) for name in self.names] for t in filled(targets, self.names, model)
+        ]
         self.masks: list[list[Tensor]] | None = None
         if masks is not None:
-            self.masks = [[m[name].to(model.device, dtype) for name in self.names] for m in masks]
+            self.masks = [
+                [m[name].to(model.device, dtype) for name in self.names] for m in filled(masks, self.names, model)
+            ]
 
     def values(self, dummies: Dummies) -> Tensor:
         """The distance of every row, (R,)."""

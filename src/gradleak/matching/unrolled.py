@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
-from gradleak.matching.parameters import matched_parameters, weights_of
+from gradleak.matching.parameters import filled, matched_in_each, matched_parameters, weights_of
 from gradleak.models.target import TargetModel
 from gradleak.update import ClientRule
 
@@ -47,11 +47,11 @@ class UnrolledEngine:
         self.distance = distance
         self.rules = rules
         self.names = matched_parameters(model, targets, None, words=False)
-        self.weights = weights_of(self.names, None, len(targets))
+        self.weights = weights_of(self.names, None, matched_in_each(model, targets))
         like = model.word_table
         self.targets = [
             [target[name].to(like) / rule.lr for name in self.names]
-            for target, rule in zip(targets, rules, strict=True)
+            for target, rule in zip(filled(targets, self.names, model), rules, strict=True)
         ]
         self._loss = _Loss(model)
 
