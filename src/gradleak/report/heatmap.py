@@ -9,7 +9,7 @@ from gradleak.leakmap.table import OPEN
 from gradleak.scoring.interval import Interval
 
 # Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.
-WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 172
+WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 192
 # The strongest colour still lets the numbers be read, in both themes.
 STRONGEST = 0.6
 
@@ -77,7 +77,7 @@ def _beside(result: LeakMap) -> list[str]:
         control,
     ]
     for row, (name, below) in enumerate(
-        [("all", "100 %"), ("layers", f"{result.transformer.share:.3g} %"), ("guessing", "")]
+        [("all gradients", "100 %"), ("all layers", f"{result.transformer.share:.3g} %"), ("guessing", "")]
     ):
         y = TOP + HIGH * row + (20 if below else 28)
         parts.append(f'<text class="begin" x="{x + WIDE + 6}" y="{y}">{name}</text>')
