@@ -27,6 +27,7 @@ class AuditConfig(BaseModel):
     text_column: str | None = None
     label_column: str | None = None
     max_tokens: int | None = Field(None, ge=3)
+    entities: bool = Field(False, description="whether named entities are looked for and scored (NERR)")
     attack: str = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(1, ge=1)
