@@ -49,6 +49,11 @@ class AuditConfig(BaseModel):
     def _column(cls, value: object) -> object:
         return str(value) if isinstance(value, int) else value  # a column's number may stand unquoted in YAML
 
+    @field_validator("task", mode="before")
+    @classmethod
+    def _task(cls, value: object) -> object:
+        return "causal-lm" if value == "lm" else value
+
     @field_validator("known", mode="before")
     @classmethod
     def _known(cls, value: object) -> object:
