@@ -32,6 +32,7 @@ from gradleak.cli_options import (
     Seed,
     Task,
     TextColumn,
+    Training,
     takes,
 )
 from gradleak.errors import GradleakError
@@ -343,6 +344,35 @@ def leak_map(
     page = write_map(result, folder)
     print_map(result, Console())
     typer.echo(f"page    {page}\nfigure  {folder / 'map.svg'}")
+    _exit(limit)
+
+
+@app.command("checkpoints")
+@takes(AUDIT, model=Training, observe=Observe)
+def audit_checkpoints(
+    given: dict[str, Any],
+    config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
+    metric: Annotated[str, typer.Option(help="What is drawn: best_rougeL, rougeL, nerr, ...")] = "best_rougeL",
+    out: Annotated[str | None, typer.Option(help="Folder for the results; finished audits are kept.")] = None,
+) -> None:
+    """Run one audit on every checkpoint of a training, and draw what it gives away; run again to go on."""
+    from rich.console import Console
+
+    from gradleak.checkpoints.run import audit_checkpoints as run
+    from gradleak.checkpoints.table import print_checkpoints
+    from gradleak.config import load_config
+    from gradleak.report.checkpoints import write_checkpoints
+
+    settings = load_config(config, given | _said(out=out))
+    limit = _budget(settings)
+    folder = Path(
+        settings.out or Path("gradleak-runs") / f"checkpoints-{Path(settings.model).name}-{settings.attack}"
+    )
+    with _progress(limit) as progress:
+        result = run(settings, folder, metric=metric, budget=limit, progress=progress)
+    page = write_checkpoints(result, folder)
+    print_checkpoints(result, Console())
+    typer.echo(f"page    {page}\nfigure  {folder / 'checkpoints.svg'}")
     _exit(limit)
 
 

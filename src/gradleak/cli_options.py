@@ -10,6 +10,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id.")]
+Training = Annotated[
+    str | None,
+    typer.Option("--model", help="Folder of a training, as `gradleak finetune --checkpoints` writes it."),
+]
 Data = Annotated[str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column of the text: name or 1-based number.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the label: name or 1-based number.")]
