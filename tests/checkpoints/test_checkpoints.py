@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sample import sample_results
 from tiny import tiny_model, tiny_tokenizer
 
-from gradleak import GradleakError
+from gradleak import GradleakError, audit_checkpoints
 from gradleak.budget import Budget
 from gradleak.checkpoints.result import Checkpoint, Checkpoints, headline
-from gradleak.checkpoints.run import audit_checkpoints
 from gradleak.checkpoints.table import checkpoint_table
 from gradleak.cli import main
 from gradleak.config import AuditConfig

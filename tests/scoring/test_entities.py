@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradleak import GradleakError, score
+from gradleak import GradleakError, audit, score
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.scoring import entities as module
+from gradleak.scenario.data import Row
 from gradleak.scoring.entities import entity_recall, named_entities, recogniser
 
 names = st.lists(st.sampled_from(["Rosa", "Diaz", "Leeds", "May", "5"]), min_size=1, max_size=3).map(" ".join)
@@ -46,11 +46,33 @@ def test_only_sentences_that_name_something_count(tiny_bert, monkeypatch):
     assert "nerr" not in score(found, list(known), tiny_bert).metrics
 
 
+def test_an_audit_scores_entities_where_it_is_asked_to(tiny_bert, monkeypatch):
+    """By a stand-in that takes the first word of every sentence with a capital R for a name."""
+
+    class NoPrior:
+        def sample(self, length, generator):
+            return [7] * length
+
+    monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
+    monkeypatch.setattr("gradleak.auditing.recogniser", lambda: None)
+    monkeypatch.setattr(
+        "gradleak.scoring.score.named_entities", lambda text: text.split()[:1] if text[0] == "R" else ()
+    )
+    rows = [Row("Rosa moved to ward six.", 0), Row("The loan was refused.", 1)]
+    asked = {"data": rows, "attack": "dlg", "options": {"steps": 1}, "trials": 2}
+    results = audit(tiny_bert, **asked, entities=True)
+    named = [trial.scores["nerr"] for trial in results.trials if "nerr" in trial.scores]
+    assert len(named) == 1
+    assert results.summary["nerr"].mean == named[0]
+    assert "nerr" in results.control
+    assert "nerr" not in audit(tiny_bert, **asked).summary
+
+
 def test_without_spacy_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     recogniser.cache_clear()
     with pytest.raises(GradleakError, match=r"pip install 'gradleak\[entities\]'"):
-        module.recogniser()
+        recogniser()
 
 
 def test_spacy_finds_names():

@@ -8,7 +8,7 @@ from html import escape
 from gradleak.results import Results, Trial
 from gradleak.words import metric_labels
 
-WIDTH, ROW, LEFT, RIGHT, TOP = 640, 44, 130, 20, 8
+WIDTH, ROW, LEFT, RIGHT, TOP = 640, 44, 146, 20, 8
 
 
 def score_figure(results: Results) -> str:

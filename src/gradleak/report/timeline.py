@@ -48,7 +48,7 @@ def _axes(across: Scale, down: Scale, label: str) -> list[str]:
         y = down.at(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value}</text>')
-    for step in ticks(across.first, across.last):
+    for step in filter(float.is_integer, ticks(across.first, across.last)):
         x = across.at(step)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{step:g}</text>')
