@@ -81,7 +81,7 @@ def demo(
 
 
 @app.command()
-@takes(AUDIT, observe=Observe)
+@takes(AUDIT, observe=Observe, entities=Entities)
 def audit(
     given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
@@ -348,7 +348,7 @@ def leak_map(
 
 
 @app.command("checkpoints")
-@takes(AUDIT, model=Training, observe=Observe)
+@takes(AUDIT, model=Training, observe=Observe, entities=Entities)
 def audit_checkpoints(
     given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,

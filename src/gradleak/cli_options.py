@@ -57,7 +57,7 @@ ATTACK = {"attack": AttackName, "options": Options, "memory": Memory, "budget": 
 CLIENT = {"batch_size": BatchSize, "known": Known, "client": ClientSpec, "defenses": Defenses}
 LOADING = {"task": Task, "num_labels": NumLabels, "device": Device}
 DRAWING = {"seed": Seed, "max_tokens": MaxTokens}
-AUDIT = DATA | ATTACK | CLIENT | LOADING | DRAWING | {"trials": Trials, "entities": Entities}
+AUDIT = DATA | ATTACK | CLIENT | LOADING | DRAWING | {"trials": Trials}
 
 Command = Callable[..., None]
 
