@@ -4,7 +4,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sample import sample_results
 from tiny import tiny_model, tiny_tokenizer
@@ -121,7 +121,6 @@ def made(*changes, model="trained"):
     )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=3).map(sorted))
 def test_the_headline_follows_the_paired_change(bounds):
     said = headline(made(Interval(mean=bounds[1], low=bounds[0], high=bounds[2])))

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradleak import GradleakError, audit, score
@@ -15,7 +15,6 @@ names = st.lists(st.sampled_from(["Rosa", "Diaz", "Leeds", "May", "5"]), min_siz
 texts = st.lists(st.sampled_from(["rosa", "DIAZ", "leeds", "may", "5", "went", "to"]), max_size=8).map(" ".join)
 
 
-@settings(deadline=None)  # the first call imports ROUGE's tokenizer
 @given(st.lists(names, min_size=1, max_size=4), texts)
 def test_recall_by_looking_for_each_name(entities, guess):
     distinct = {entity.lower() for entity in entities}
