@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import settings
 from tiny import CASES, tiny_model
 
 from gradleak import TargetModel, load_model
 
 # Models this small gain nothing from a second thread, and lose much when something else runs on the machine.
 torch.set_num_threads(1)
+
+# A deadline would measure what else the machine does, and the imports of a first call.
+settings.register_profile("gradleak", deadline=None)
+settings.load_profile("gradleak")
 
 
 @pytest.fixture(scope="session")

@@ -5,19 +5,22 @@ from __future__ import annotations
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
 from gradleak.environment import Environment
 from gradleak.results import AttackInfo, Observed, Results, Scenario, Trial
+from gradleak.scoring.batch import batch_metrics
+from gradleak.scoring.entities import entity_recall
 from gradleak.scoring.interval import bootstrap
 from gradleak.scoring.score import Pair
-from gradleak.scoring.text import METRICS, rouge
+from gradleak.scoring.text import rouge
 from gradleak.update import ClientRule
 
 _PAIRS = [
-    ("Rosa moved to ward six.", "rosa moved six to"),
-    ("The loan was refused.", "the loan refused was"),
+    ("Rosa moved to ward six.", "rosa moved six to", ["Rosa", "ward six"]),
+    ("The loan was refused.", "the loan refused was", []),
 ]
 
 
 def sample_results() -> Results:
-    trials = [_trial(i, truth, guess) for i, (truth, guess) in enumerate(_PAIRS)]
+    trials = [_trial(i, *pair) for i, pair in enumerate(_PAIRS)]
+    named = trials[0].scores
     return Results(
         created="2026-01-01T00:00:00+00:00",
         status="completed",
@@ -33,13 +36,16 @@ def sample_results() -> Results:
         ),
         attack=AttackInfo(name="lamp-cos", options={"steps": 3}),
         trials=trials,
-        summary={name: bootstrap([trial.scores[name] for trial in trials]) for name in METRICS},
-        control={name: bootstrap([5.0, 6.0]) for name in METRICS},
+        summary={name: bootstrap([t.scores[name] for t in trials if name in t.scores]) for name in named},
+        control={name: bootstrap([5.0, 6.0]) for name in named},
     )  # fmt: skip
 
 
-def _trial(index: int, truth: str, guess: str) -> Trial:
+def _trial(index: int, truth: str, guess: str, entities: list[str]) -> Trial:
     scores = {**rouge(truth, guess), "token_accuracy": 50.0, "exact_match": 0.0}
+    if (held := entity_recall(entities, guess)) is not None:
+        scores["nerr"] = held
+    whole = scores | batch_metrics([[scores["rougeL"]]])
     sentence = Sentence(text=guess, tokens=[1, 2, 3], confidence=0.9)
     trace = [TracePoint(step=step, loss=0.5 / (step + 1)) for step in range(4)]
     return Trial(
@@ -50,8 +56,8 @@ def _trial(index: int, truth: str, guess: str) -> Trial:
         labels=[1],
         reconstruction=Reconstruction(sentences=[sentence], labels=[1], trace=trace, loss=0.125),
         pairs=[Pair(truth=truth, reconstruction=guess, confidence=0.9, scores=scores)],
-        scores=scores,
-        control_scores=dict.fromkeys(METRICS, 5.0),
+        scores=whole,
+        control_scores=dict.fromkeys(whole, 5.0),
         seconds=1.5,
         peak_memory_mb=100.0,
     )

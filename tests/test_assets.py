@@ -23,6 +23,7 @@ def small(tmp_path, monkeypatch):
     shelf.mkdir()
     with zipfile.ZipFile(shelf / "gradleak_test_asset-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("gradleak_test_asset/data/a.bin", CONTENT)
+        wheel.writestr("gradleak_test_asset/data/deeper/b.bin", CONTENT[::-1])
         wheel.writestr("gradleak_test_asset/data/unwanted.bin", b"no")
         meta = "gradleak_test_asset-1.0.dist-info"
         wheel.writestr(f"{meta}/METADATA", "Metadata-Version: 2.1\nName: gradleak-test-asset\nVersion: 1.0\n")
@@ -125,3 +126,9 @@ def test_a_folder_that_vanishes_while_it_is_measured_counts_as_nothing(tmp_path)
         stop.set()
         worker.join()
     assert sizes <= {4, 5}
+
+
+def test_files_may_lie_in_folders(small, monkeypatch):
+    deep = AssetFile("deeper/b.bin", len(CONTENT), hashlib.sha256(CONTENT[::-1]).hexdigest())
+    monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", (*small.files, deep), small.sources))
+    assert (assets.pull("small") / "deeper" / "b.bin").read_bytes() == CONTENT[::-1]

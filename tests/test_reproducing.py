@@ -144,3 +144,16 @@ def test_errors_say_what_there_is(place, tmp_path):
     (place / "cola_train.tsv").unlink()
     with pytest.raises(GradleakError, match="holds no file of cola"):
         run(place)
+
+
+def test_a_recipe_chooses_the_scores_it_shows(place):
+    (place / "small.yaml").write_text(RECIPE + "metrics: [best_rougeL, sentence_recall]\n")
+    recipe, done = run(place, only="two")
+    lines = markdown(recipe, done).splitlines()
+    assert lines[2].startswith("|  | Best ROUGE-L | Sentence recall | trials |")
+    assert f"{done[0][1].summary['best_rougeL'].mean:.1f} [" in lines[4]
+    old = done[0][1].model_copy(update={"summary": {"rougeL": done[0][1].summary["rougeL"]}})
+    assert "| two |  |  | 2 |" in markdown(recipe, [(done[0][0], old)])  # measured before there were such scores
+    (place / "small.yaml").write_text(RECIPE + "metrics: [rougel]\n")
+    with pytest.raises(GradleakError, match="unknown metric 'rougel'"):
+        load_recipe(str(place / "small.yaml"))

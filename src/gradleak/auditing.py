@@ -24,10 +24,10 @@ from gradleak.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.scenario.client import DEFAULT_GRANTS, Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
 from gradleak.scenario.trials import TrialData, draw_trials
+from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
-from gradleak.scoring.interval import bootstrap
-from gradleak.scoring.score import score
-from gradleak.scoring.text import METRICS
+from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.score import by_metric, mean_scores, score
 from gradleak.scoring.truth import truth_distance
 from gradleak.update import Update
 from gradleak.words import seen
@@ -56,6 +56,7 @@ def audit(
     task: Task | None = None,
     num_labels: int | None = None,
     max_tokens: int | None = None,
+    entities: bool = False,
     device: str = "cpu",
     budget: Budget | None = None,
     progress: Progress = SILENT,
@@ -64,6 +65,7 @@ def audit(
 
     Draws `trials` batches from the data, makes each one's update as a client would, attacks the updates, and
     scores what was read back, always beside a control that guesses from the language prior alone.
+    `entities` adds the share of the named entities that came back (NERR).
 
     >>> from gradleak import audit
     >>> results = audit("minilm", trials=2)
@@ -87,6 +89,7 @@ def audit(
         task=task,
         num_labels=num_labels,
         max_tokens=max_tokens,
+        entities=entities,
         device=device,
         budget=budget,
         progress=progress,
@@ -112,6 +115,7 @@ def audit_parts(
     task: Task | None,
     num_labels: int | None,
     max_tokens: int | None,
+    entities: bool,
     device: str,
     budget: Budget | None,
     progress: Progress,
@@ -125,6 +129,8 @@ def audit_parts(
     method = ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
     for part in parts:
         parse_selection(part)
+    if entities:
+        recogniser()  # what is missing for it should be said now, not after hours
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TargetModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
@@ -156,11 +162,11 @@ def audit_parts(
             **dict(options or {}),
         )
         # Guessing looks at no tensor, so it is the same for every part.
-        guessed = _control(method, updates[0], [private[i] for i in some], model, own, progress)
+        guessed = _control(method, updates[0], [private[i] for i in some], model, own, entities, progress)
         for number, done in enumerate(measured):
             answers = found[number * len(some) : (number + 1) * len(some)]
             done += [
-                _trial(i, seeds[i], private[i], update, answer, guess, model)
+                _trial(i, seeds[i], private[i], update, answer, guess, model, entities)
                 for i, update, answer, guess in zip(some, updates[number], answers, guessed, strict=True)
             ]
     scenario = Scenario(
@@ -198,6 +204,7 @@ def _control(
     private: Sequence[TrialData],
     model: TargetModel,
     seeds: Sequence[int],
+    entities: bool,
     progress: Progress,
 ) -> list[dict[str, float]]:
     """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used."""
@@ -213,8 +220,7 @@ def _control(
     scores = []
     for number, trial in enumerate(private):
         own = draws[number * CONTROL_DRAWS : (number + 1) * CONTROL_DRAWS]
-        metrics = [score(draw, trial.texts, model).metrics for draw in own]
-        scores.append({name: sum(m[name] for m in metrics) / len(metrics) for name in METRICS})
+        scores.append(mean_scores([score(draw, trial.texts, model, entities=entities).metrics for draw in own]))
     return scores
 
 
@@ -226,8 +232,9 @@ def _trial(
     found: Reconstruction,
     guessed: dict[str, float],
     model: TargetModel,
+    entities: bool,
 ) -> Trial:
-    scored = score(found, private.texts, model)
+    scored = score(found, private.texts, model, entities=entities)
     labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
     batch = model.encode(private.texts)
     content = {token for sentence in batch.sentences() for token in model.content(sentence)}
@@ -257,10 +264,14 @@ def _results(scenario: Scenario, method: Attack, trials: list[Trial], model: Tar
         scenario=scenario,
         attack=AttackInfo(name=method.name, options=method.options.model_dump()),
         trials=trials,
-        summary={name: bootstrap([t.scores[name] for t in trials]) for name in METRICS},
-        control={name: bootstrap([t.control_scores[name] for t in trials]) for name in METRICS},
-        found={name: bootstrap([t.found[name] for t in trials]) for name in trials[0].found},
+        summary=_intervals([trial.scores for trial in trials]),
+        control=_intervals([trial.control_scores for trial in trials]),
+        found=_intervals([trial.found for trial in trials]),
     )
+
+
+def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    return {name: bootstrap(values) for name, values in by_metric(scores).items()}
 
 
 def _label_source(rows: Sequence[Row], model: TargetModel) -> Literal["given", "drawn", "none"]:

@@ -12,6 +12,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradleak.cli_options import (
+    ATTACK,
+    AUDIT,
+    CLIENT,
+    DATA,
+    DRAWING,
+    LOADING,
+    BudgetText,
+    ClientSpec,
+    Data,
+    Device,
+    Entities,
+    LabelColumn,
+    Model,
+    NumLabels,
+    Observe,
+    Options,
+    Seed,
+    Task,
+    TextColumn,
+    Training,
+    takes,
+)
 from gradleak.errors import GradleakError
 from gradleak.version import __version__
 
@@ -32,39 +55,6 @@ app.add_typer(assets_app, name="assets")
 bench_app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 
-Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id.")]
-Data = Annotated[str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'.")]
-TextColumn = Annotated[str | None, typer.Option(help="Column of the text: name or 1-based number.")]
-LabelColumn = Annotated[str | None, typer.Option(help="Column of the label: name or 1-based number.")]
-BatchSize = Annotated[int | None, typer.Option(help="Sentences in a client's batch.")]
-Seed = Annotated[int | None, typer.Option(help="Fixes the texts drawn and all randomness.")]
-Known = Annotated[
-    str | None,
-    typer.Option(help="What the attacker is told: batch_size, labels, lengths, comma-separated; '' for nothing."),
-]
-ClientSpec = Annotated[
-    str | None,
-    typer.Option("--client", help="fedsgd, or fedavg:epochs=1,batch=1,lr=5e-5; add mode=train for dropout."),
-]
-Defenses = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--defense", help="What the client does to its update, such as noise:sigma=0.01; repeat for a chain."
-    ),
-]
-Observe = Annotated[
-    str | None,
-    typer.Option(help="The part of the model the attacker sees: all, transformer, layer:6, layer:6.query, head, ..."),
-]
-Task = Annotated[str | None, typer.Option(help="classification or causal-lm; default: by the model.")]
-NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
-Device = Annotated[str | None, typer.Option(help="Any torch device: cpu, cuda, mps.")]
-Options = Annotated[
-    list[str] | None, typer.Option("-o", "--option", help="An attack option, key=value; repeat for more.")
-]
-BudgetText = Annotated[str | None, typer.Option("--budget", help="Time limit of the attack: 60s, 5m, 1h.")]
-Memory = Annotated[str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of the free.")]
 Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 
 
@@ -91,101 +81,44 @@ def demo(
 
 
 @app.command()
+@takes(AUDIT, observe=Observe, entities=Entities)
 def audit(
+    given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
-    model: Model = None,
-    data: Data = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    attack: Annotated[str | None, typer.Option(help="See `gradleak attacks`.")] = None,
-    option: Options = None,
-    batch_size: BatchSize = None,
-    trials: Annotated[int | None, typer.Option(help="Independent batches to attack.")] = None,
-    seed: Seed = None,
-    known: Known = None,
-    client: ClientSpec = None,
-    defense: Defenses = None,
-    observe: Observe = None,
-    task: Task = None,
-    num_labels: NumLabels = None,
-    max_tokens: MaxTokens = None,
-    device: Device = None,
-    budget: BudgetText = None,
-    memory: Memory = None,
     out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
     redact: Redact = False,
 ) -> None:
     """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
     from gradleak.config import load_config
 
-    given = {
-        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
-        "attack": attack, "options": _options(option, memory), "batch_size": batch_size,
-        "trials": trials, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
-        "max_tokens": max_tokens, "device": device, "budget": budget, "out": out, "redact": redact or None,
-        "client": client, "defenses": defense, "observe": observe,
-    }  # fmt: skip
-    _audit(load_config(config, {key: value for key, value in given.items() if value is not None}))
+    _audit(load_config(config, given | _said(out=out, redact=redact or None)))
 
 
 @app.command()
-def capture(
-    out: Annotated[Path, typer.Option(help="The update folder to write.")],
-    model: Model = "minilm",
-    data: Data = "builtin",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    batch_size: BatchSize = 1,
-    seed: Seed = 0,
-    known: Known = "batch_size",
-    client: ClientSpec = "fedsgd",
-    defense: Defenses = None,
-    observe: Observe = None,
-    task: Task = None,
-    num_labels: NumLabels = None,
-    max_tokens: MaxTokens = None,
-    device: Device = "cpu",
-) -> None:
+@takes(DATA | CLIENT | LOADING | DRAWING, observe=Observe)
+def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The update folder to write.")]) -> None:
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
     from gradleak.capturing import capture_update
     from gradleak.config import load_config
     from gradleak.terminal import LiveProgress
 
-    given = {
-        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
-        "batch_size": batch_size, "seed": seed, "known": known, "task": task, "num_labels": num_labels,
-        "max_tokens": max_tokens, "device": device, "client": client, "defenses": defense,
-        "observe": observe,
-    }  # fmt: skip
-    settings = load_config(None, {key: value for key, value in given.items() if value is not None})
     with LiveProgress() as progress:
-        folder, truth = capture_update(settings, out, progress)
+        folder, truth = capture_update(load_config(None, given), out, progress)
     typer.echo(f"update  {folder}\ntruth   {truth}")
 
 
 @app.command()
+@takes(ATTACK | LOADING, model=Model, seed=Seed)
 def attack(
+    given: dict[str, Any],
     update: Annotated[Path, typer.Argument(help="An update folder.")],
-    model: Model = "minilm",
-    attack: Annotated[str, typer.Option(help="See `gradleak attacks`.")] = "auto",
-    option: Options = None,
-    seed: Seed = 0,
-    task: Task = None,
-    num_labels: NumLabels = None,
-    device: Device = "cpu",
-    budget: BudgetText = None,
-    memory: Memory = None,
     out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
 ) -> None:
     """Read text back from an update folder. No truth is needed and none is looked at."""
     from gradleak.config import load_config
     from gradleak.reconstructing import print_reconstruction, reconstruct
 
-    given = {
-        "model": model, "attack": attack, "options": _options(option, memory), "seed": seed,
-        "task": task, "num_labels": num_labels, "device": device, "budget": budget,
-    }  # fmt: skip
-    settings = load_config(None, {key: value for key, value in given.items() if value is not None})
+    settings = load_config(None, given)
     limit = _budget(settings)
     with _progress(limit) as progress:
         found, written = reconstruct(update, settings, out, limit, progress)
@@ -200,11 +133,12 @@ def score(
     reconstruction: Annotated[Path, typer.Argument(help="A reconstruction.json.")],
     truth: Annotated[Path, typer.Argument(help="The truth file that `capture` wrote.")],
     model: Model = "minilm",
+    entities: Entities = None,
 ) -> None:
     """Compare a reconstruction with the truth."""
     from gradleak.reconstructing import print_score, score_files
 
-    print_score(score_files(reconstruction, truth, model or "minilm"))
+    print_score(score_files(reconstruction, truth, model or "minilm", bool(entities)))
 
 
 @app.command()
@@ -220,35 +154,40 @@ def report(
 
 
 @app.command()
+@takes(LOADING, text_column=TextColumn, label_column=LabelColumn, budget=BudgetText)
 def finetune(
-    data: Annotated[str, typer.Option(help="A .csv, .tsv or .jsonl file with labels, or 'builtin'.")],
+    given: dict[str, Any],
+    data: Annotated[str, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'; classes need labels.")],
     out: Annotated[Path, typer.Option(help="Folder for the model; run again with it to go on after a stop.")],
-    model: Model = "minilm",
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
+    model: Annotated[str | None, typer.Option(help="Default: minilm, or smollm2 for --task lm.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 2,
     lr: Annotated[
-        float, typer.Option(min=0.0, help="Largest step size of AdamW; it falls in a line to zero.")
-    ] = 5e-5,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentences of a step.")] = 32,
-    num_labels: NumLabels = None,
+        float | None,
+        typer.Option(min=0.0, help="Largest step size of AdamW; it falls in a line to zero. Default: 5e-5, lm 1e-5."),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Sentences of a step. Default: 32, lm 16.")] = None,
+    checkpoints: Annotated[
+        int, typer.Option(min=0, help="Keep the model at so many points before the end too, the start first.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Fixes the split, the order and dropout.")] = 0,
-    device: Device = "cpu",
-    budget: BudgetText = None,
 ) -> None:
-    """Fine-tune a classifier and write it as a Hugging Face folder that audits take by its path."""
-    from gradleak.config import AuditConfig
-    from gradleak.finetuning import FinetuneSettings, print_finetuned
+    """Fine-tune a classifier or language model and write it as a Hugging Face folder that audits take by its path."""
+    from gradleak.config import load_config
+    from gradleak.finetuning import FinetuneSettings, default_model, print_finetuned
     from gradleak.finetuning import finetune as train
     from gradleak.models.load import load_model
     from gradleak.scenario.data import read_data
 
-    settings = FinetuneSettings(epochs=epochs, lr=lr, batch_size=batch_size, seed=seed)
-    limit = _budget(AuditConfig(budget=budget))
-    rows = read_data(data, text_column, label_column)
+    config = load_config(None, given | {"data": data})
+    limit = _budget(config)
+    rows = read_data(data, config.text_column, config.label_column)
     with _progress(limit) as progress:
         target = load_model(
-            model, task="classification", num_labels=num_labels, device=device or "cpu", progress=progress
+            model or default_model(config.task), task=config.task, num_labels=config.num_labels,
+            device=config.device, progress=progress,
+        )  # fmt: skip
+        settings = FinetuneSettings.usual(
+            target.task, epochs=epochs, lr=lr, batch_size=batch_size, checkpoints=checkpoints, seed=seed
         )
         status, figures = train(target, rows, out, settings, limit, progress)
     print_finetuned(status, figures, out)
@@ -371,8 +310,7 @@ def frontier(
     from gradleak.tradeoff.frontier import frontier as run
     from gradleak.tradeoff.table import print_frontier
 
-    given = {"model": model, "data": data, "trials": trials, "seed": seed, "device": device}
-    settings = load_frontier(config, {key: value for key, value in given.items() if value is not None})
+    settings = load_frontier(config, _said(model=model, data=data, trials=trials, seed=seed, device=device))
     limit = _budget(AuditConfig(budget=budget))
     folder = out or Path("gradleak-runs") / f"frontier-{config.stem}"
     with _progress(limit) as progress:
@@ -384,26 +322,10 @@ def frontier(
 
 
 @app.command("map")
+@takes(AUDIT)
 def leak_map(
+    given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
-    model: Model = None,
-    data: Data = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    attack: Annotated[str | None, typer.Option(help="See `gradleak attacks`.")] = None,
-    option: Options = None,
-    batch_size: BatchSize = None,
-    trials: Annotated[int | None, typer.Option(help="Updates attacked in every cell, the same in all.")] = None,
-    seed: Seed = None,
-    known: Known = None,
-    client: ClientSpec = None,
-    defense: Defenses = None,
-    task: Task = None,
-    num_labels: NumLabels = None,
-    max_tokens: MaxTokens = None,
-    device: Device = None,
-    budget: BudgetText = None,
-    memory: Memory = None,
     out: Annotated[str | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
 ) -> None:
     """Attack every layer and every module alone, and draw which part of the model leaks; run again to go on."""
@@ -414,13 +336,7 @@ def leak_map(
     from gradleak.leakmap.table import print_map
     from gradleak.report.leakmap import write_map
 
-    given = {
-        "model": model, "data": data, "text_column": text_column, "label_column": label_column,
-        "attack": attack, "options": _options(option, memory), "batch_size": batch_size, "trials": trials,
-        "seed": seed, "known": known, "client": client, "defenses": defense, "task": task,
-        "num_labels": num_labels, "max_tokens": max_tokens, "device": device, "budget": budget, "out": out,
-    }  # fmt: skip
-    settings = load_config(config, {key: value for key, value in given.items() if value is not None})
+    settings = load_config(config, given | _said(out=out))
     limit = _budget(settings)
     folder = Path(settings.out or Path("gradleak-runs") / f"map-{Path(settings.model).name}-{settings.attack}")
     with _progress(limit) as progress:
@@ -428,6 +344,35 @@ def leak_map(
     page = write_map(result, folder)
     print_map(result, Console())
     typer.echo(f"page    {page}\nfigure  {folder / 'map.svg'}")
+    _exit(limit)
+
+
+@app.command("checkpoints")
+@takes(AUDIT, model=Training, observe=Observe, entities=Entities)
+def audit_checkpoints(
+    given: dict[str, Any],
+    config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
+    metric: Annotated[str, typer.Option(help="What is drawn: best_rougeL, rougeL, nerr, ...")] = "best_rougeL",
+    out: Annotated[str | None, typer.Option(help="Folder for the results; finished audits are kept.")] = None,
+) -> None:
+    """Run one audit on every checkpoint of a training, and draw what it gives away; run again to go on."""
+    from rich.console import Console
+
+    from gradleak.checkpoints.run import audit_checkpoints as run
+    from gradleak.checkpoints.table import print_checkpoints
+    from gradleak.config import load_config
+    from gradleak.report.checkpoints import write_checkpoints
+
+    settings = load_config(config, given | _said(out=out))
+    limit = _budget(settings)
+    folder = Path(
+        settings.out or Path("gradleak-runs") / f"checkpoints-{Path(settings.model).name}-{settings.attack}"
+    )
+    with _progress(limit) as progress:
+        result = run(settings, folder, metric=metric, budget=limit, progress=progress)
+    page = write_checkpoints(result, folder)
+    print_checkpoints(result, Console())
+    typer.echo(f"page    {page}\nfigure  {folder / 'checkpoints.svg'}")
     _exit(limit)
 
 
@@ -500,13 +445,8 @@ def bench_engine(
         run_engine_bench(tuple(models.split(",")), seconds, json, svg, precision, progress)
 
 
-def _options(pairs: list[str] | None, memory: str | None) -> dict[str, Any] | None:
-    from gradleak.config import parse_options
-
-    options = parse_options(pairs or [])
-    if memory is not None:
-        options.setdefault("memory", memory)
-    return options or None
+def _said(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _audit(config: AuditConfig) -> None:

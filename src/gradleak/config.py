@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from gradleak.budget import parse_duration
 from gradleak.errors import GradleakError
+from gradleak.models.families import Task
 from gradleak.registry import suggest
 
 MAX_BYTES = 1 << 20
+
+# A task as users write it: `lm` is short for `causal-lm`.
+TaskName = Annotated[Task, BeforeValidator(lambda name: "causal-lm" if name == "lm" else name)]
 
 
 class AuditConfig(BaseModel):
@@ -21,12 +25,13 @@ class AuditConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field("minilm", description="built-in name, Hugging Face folder or hub id")
-    task: Literal["classification", "causal-lm"] | None = None
+    task: TaskName | None = None
     num_labels: int | None = Field(None, ge=2)
     data: str = Field("builtin", description="built-in corpus, or a .txt, .csv, .tsv or .jsonl file")
     text_column: str | None = None
     label_column: str | None = None
     max_tokens: int | None = Field(None, ge=3)
+    entities: bool = Field(False, description="whether named entities are looked for and scored (NERR)")
     attack: str = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(1, ge=1)

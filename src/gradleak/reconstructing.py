@@ -19,9 +19,10 @@ from gradleak.errors import GradleakError
 from gradleak.files import output_folder, write_text
 from gradleak.models.load import load_model
 from gradleak.progress import Progress
+from gradleak.scoring.batch import BATCH_METRICS
 from gradleak.scoring.score import Score, score
 from gradleak.update import load_update
-from gradleak.words import METRIC_NAMES
+from gradleak.words import METRIC_NAMES, metric_labels
 
 FILE = "reconstruction.json"
 
@@ -47,7 +48,7 @@ def reconstruct(
         return found, None if folder is None else write_text(folder / FILE, text)
 
 
-def score_files(reconstruction: Path, truth: Path, model: str) -> Score:
+def score_files(reconstruction: Path, truth: Path, model: str, entities: bool = False) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
     try:
         found = Reconstruction.model_validate_json(reconstruction.read_bytes())
@@ -55,7 +56,7 @@ def score_files(reconstruction: Path, truth: Path, model: str) -> Score:
         raise GradleakError(f"cannot read {reconstruction}: {error.strerror}") from error
     except ValidationError as error:
         raise GradleakError(f"{reconstruction} is not a reconstruction: {error.errors()[0]['msg']}") from error
-    return score(found, load_truth(truth).texts, load_model(model))
+    return score(found, load_truth(truth).texts, load_model(model), entities=entities)
 
 
 def print_reconstruction(found: Reconstruction) -> None:
@@ -80,9 +81,13 @@ def print_reconstruction(found: Reconstruction) -> None:
 
 def print_score(scored: Score) -> None:
     table = Table(title="Reconstruction against truth", title_justify="left", show_lines=True)
-    for heading in ("truth", "recovered", *METRIC_NAMES.values()):
+    labels = metric_labels({name for pair in scored.pairs for name in pair.scores})
+    for heading in ("truth", "recovered", *labels.values()):
         table.add_column(heading)
     for pair in scored.pairs:
-        numbers = [f"{pair.scores[name]:.1f}" for name in METRIC_NAMES]
+        numbers = [f"{pair.scores[name]:.1f}" if name in pair.scores else "–" for name in labels]
         table.add_row(Text(pair.truth), Text(pair.reconstruction), *numbers)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    whole = [f"{METRIC_NAMES[name]} {scored.metrics[name]:.1f}" for name in BATCH_METRICS]
+    console.print(f"of the batch: {', '.join(whole)}", highlight=False)

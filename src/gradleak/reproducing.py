@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from rich.console import Console
 from rich.table import Table
 
@@ -29,12 +29,13 @@ from gradleak.results import FILE, Results, load_results
 from gradleak.scenario.client import DEFAULT_GRANTS
 from gradleak.scenario.data import Row
 from gradleak.scenario.datasets import read_dataset
+from gradleak.scoring.entities import NERR
 from gradleak.scoring.interval import Interval
 from gradleak.tradeoff.utility import UtilityResults, utility
 from gradleak.version import __version__
+from gradleak.words import METRIC_NAMES
 
 TABLE_FILE = "table.md"
-SHOWN = ("rouge1", "rouge2", "rougeL")
 
 
 class Cell(BaseModel):
@@ -103,8 +104,17 @@ class Recipe(BaseModel):
     model: str = "minilm"
     trials: int = Field(20, ge=1)
     known: tuple[str, ...] = DEFAULT_GRANTS
+    metrics: tuple[str, ...] = Field(("rouge1", "rouge2", "rougeL"), description="which of our scores are shown")
     cells: tuple[Cell, ...]
     utility: UtilityPart | None = None
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in METRIC_NAMES:
+                raise ValueError(f"unknown metric {name!r}; {suggest(name, METRIC_NAMES)}")
+        return names
 
 
 def recipe_names() -> list[str]:
@@ -158,6 +168,8 @@ def reproduce(
         for cell in cells:
             chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {})}})
             settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
+            if NERR in recipe.metrics:
+                settings["entities"] = True
             place = folder / _identity(chosen, settings, target)
             if not (place / FILE).is_file():
                 if limit.over:
@@ -235,9 +247,9 @@ def print_recipe(recipe: Recipe, done: Sequence[tuple[Cell, Results]], model: st
     """Ours with intervals, the paper's beside it, and where the table lies."""
     console = Console()
     table = Table(title=f"{recipe.title} ({recipe.source}); ours on {model}", title_justify="left")
-    for heading in _headings(done):
+    for heading in _headings(recipe, done):
         table.add_column(heading, no_wrap=True)
-    for line in _lines(done):
+    for line in _lines(recipe, done):
         table.add_row(*line)
     console.print(table)
     if recipe.notes:
@@ -247,7 +259,8 @@ def print_recipe(recipe: Recipe, done: Sequence[tuple[Cell, Results]], model: st
 
 def markdown(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> str:
     """The same table for a document."""
-    lines = [_headings(done), ["---"] * len(_headings(done)), *_lines(done)]
+    headings = _headings(recipe, done)
+    lines = [headings, ["---"] * len(headings), *_lines(recipe, done)]
     return f"{recipe.title}: {recipe.source}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -255,9 +268,10 @@ def write_table(folder: Path, recipe: Recipe, done: Sequence[tuple[Cell, Results
     return write_text(folder / TABLE_FILE, markdown(recipe, done))
 
 
-def _headings(done: Sequence[tuple[Cell, Results]]) -> list[str]:
+def _headings(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> list[str]:
     papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
-    return ["", "R-1", "R-2", "R-L", *_found(done), "trials", "s a trial", *(f"paper, {name}" for name in papers)]
+    ours = [METRIC_NAMES[name] for name in recipe.metrics]
+    return ["", *ours, *_found(done), "trials", "s a trial", *(f"paper, {name}" for name in papers)]
 
 
 def _found(done: Sequence[tuple[Cell, Results]]) -> list[str]:
@@ -265,17 +279,17 @@ def _found(done: Sequence[tuple[Cell, Results]]) -> list[str]:
     return list(dict.fromkeys(name for _, results in done for name in results.found))
 
 
-def _lines(done: Sequence[tuple[Cell, Results]]) -> list[list[str]]:
+def _lines(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> list[list[str]]:
     papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
     lines = []
     for cell, results in done:
         seconds = sum(trial.seconds for trial in results.trials) / len(results.trials)
-        ours = [_interval(results.summary[name]) for name in SHOWN]
-        ours += [_interval(results.found[name]) if name in results.found else "" for name in _found(done)]
+        ours = [_interval(results.summary.get(name)) for name in recipe.metrics]
+        ours += [_interval(results.found.get(name)) for name in _found(done)]
         theirs = [" / ".join(f"{x:g}" for x in cell.paper.get(name, ())) for name in papers]
         lines.append([cell.name, *ours, str(len(results.trials)), f"{seconds:.0f}", *theirs])
     return lines
 
 
-def _interval(interval: Interval) -> str:
-    return f"{interval.mean:.1f} [{interval.low:.0f}, {interval.high:.0f}]"
+def _interval(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval.mean:.1f} [{interval.low:.0f}, {interval.high:.0f}]"

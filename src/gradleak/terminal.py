@@ -15,7 +15,7 @@ from gradleak.highlight import highlight
 from gradleak.progress import Progress
 from gradleak.results import Results
 from gradleak.scoring.interval import Interval
-from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, remarks, status_note, threat_model
+from gradleak.words import CAVEAT, METRIC_MEANINGS, metric_labels, outcome, remarks, status_note, threat_model
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
@@ -127,7 +127,7 @@ def score_table(results: Results) -> Table:
     )
     for heading in ("metric", "attack", "control", "what it counts"):
         table.add_column(heading, no_wrap=heading != "what it counts")
-    for name, label in METRIC_NAMES.items():
+    for name, label in metric_labels(results.summary).items():
         table.add_row(
             label, _interval(results.summary[name]), _interval(results.control[name]), METRIC_MEANINGS[name]
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 from gradleak.defenses import parse_defenses
 from gradleak.results import Observed, Results, Scenario
+from gradleak.scoring.batch import RECOVERED
 
 METRIC_NAMES = {
     "rouge1": "ROUGE-1",
@@ -13,6 +15,10 @@ METRIC_NAMES = {
     "rougeL": "ROUGE-L",
     "token_accuracy": "Token accuracy",
     "exact_match": "Exact match",
+    "best_rougeL": "Best ROUGE-L",
+    "sentence_recall": "Sentence recall",
+    "sentence_precision": "Sentence precision",
+    "nerr": "Entities (NERR)",
 }
 METRIC_MEANINGS = {
     "rouge1": "words recovered, in any order",
@@ -20,6 +26,10 @@ METRIC_MEANINGS = {
     "rougeL": "longest run of words in the right order",
     "token_accuracy": "tokens recovered at their place",
     "exact_match": "sentences recovered whole",
+    "best_rougeL": "ROUGE-L of the one sentence of a batch that came back best",
+    "sentence_recall": f"sentences that some candidate recovers, ROUGE-L above {RECOVERED:g}",
+    "sentence_precision": f"candidates that recover some sentence, ROUGE-L above {RECOVERED:g}",
+    "nerr": "named entities that the recovery holds, of sentences that have any",
 }
 
 CAVEAT = (
@@ -35,6 +45,15 @@ _GRANTED = {
     "labels": "their labels",
     "lengths": "their lengths in tokens",
 }
+
+
+def metric_labels(measured: Container[str]) -> dict[str, str]:
+    """Names and labels of those metrics that were measured: entities are on request, old results lack some.
+
+    >>> metric_labels({"nerr": 40.0, "rougeL": 75.0})
+    {'rougeL': 'ROUGE-L', 'nerr': 'Entities (NERR)'}
+    """
+    return {name: label for name, label in METRIC_NAMES.items() if name in measured}
 
 
 def threat_model(scenario: Scenario) -> list[str]:

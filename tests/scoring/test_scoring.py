@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gradleak import score
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.scoring.assign import best_assignment
+from gradleak.scoring.batch import RECOVERED, batch_metrics
 from gradleak.scoring.interval import bootstrap
 from gradleak.scoring.text import exact_match, rouge, token_accuracy
 
@@ -101,3 +102,51 @@ def test_special_tokens_earn_nothing(tiny_bert):
     truth = ["Rosa moved to ward six."]
     found = guess(tiny_bert, "[CLS] [SEP] quite other words")
     assert score(found, truth, tiny_bert).metrics["rouge1"] == 0
+
+
+tables = st.integers(1, 5).flatmap(
+    lambda wide: st.lists(st.lists(st.floats(0, 100), min_size=wide, max_size=wide), min_size=1, max_size=5)
+)
+
+
+@given(tables)
+def test_batch_metrics_by_counting(table):
+    found = batch_metrics(table)
+    truths, candidates = range(len(table)), range(len(table[0]))
+    matched = {i for i in truths if any(table[i][j] > RECOVERED for j in candidates)}
+    right = {j for j in candidates if any(table[i][j] > RECOVERED for i in truths)}
+    assert found["best_rougeL"] == max(map(max, table))
+    assert found["sentence_recall"] == pytest.approx(100 * len(matched) / len(truths))
+    assert found["sentence_precision"] == pytest.approx(100 * len(right) / len(candidates))
+    assert (found["best_rougeL"] > RECOVERED) == bool(matched) == bool(right)
+
+
+@given(tables, st.randoms())
+def test_batch_metrics_know_no_order_and_swap_with_the_sides(table, random):
+    shuffled = random.sample(table, len(table))
+    assert batch_metrics(shuffled) == pytest.approx(batch_metrics(table))
+    turned = batch_metrics([list(column) for column in zip(*table, strict=True)])
+    found = batch_metrics(table)
+    assert turned["sentence_recall"] == found["sentence_precision"]
+    assert turned["sentence_precision"] == found["sentence_recall"]
+
+
+@given(tables, st.integers(1, 5))
+def test_useless_candidates_cost_precision_only(table, more):
+    found, padded = batch_metrics(table), batch_metrics([[*row, *[0.0] * more] for row in table])
+    assert padded["sentence_recall"] == found["sentence_recall"]
+    assert padded["best_rougeL"] == found["best_rougeL"]
+    assert padded["sentence_precision"] <= found["sentence_precision"]
+
+
+def test_exactly_at_the_line_is_not_recovered():
+    assert batch_metrics([[RECOVERED]])["sentence_recall"] == 0
+    assert batch_metrics([[], []]) == {"best_rougeL": 0, "sentence_recall": 0, "sentence_precision": 0}
+
+
+def test_more_candidates_than_sentences(tiny_bert):
+    truth = ["Rosa moved to ward six.", "The loan was refused."]
+    found = guess(tiny_bert, "the loan was refused.", "the loan was refused", "your flight leaves at noon on friday.")
+    metrics = score(found, truth, tiny_bert).metrics
+    assert (metrics["best_rougeL"], metrics["sentence_recall"]) == (100, 50)
+    assert metrics["sentence_precision"] == pytest.approx(200 / 3)

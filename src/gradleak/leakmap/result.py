@@ -12,7 +12,7 @@ from gradleak.config import AuditConfig
 from gradleak.environment import Environment
 from gradleak.files import write_text
 from gradleak.leakmap.grid import ALL, TRANSFORMER, WHOLE, Place
-from gradleak.scoring.interval import Interval
+from gradleak.scoring.interval import Interval, said
 
 FILE = "map.json"
 
@@ -85,11 +85,3 @@ def headline(result: LeakMap) -> str:
         f"One module can be enough: {best.column} of layer {best.layer}, {best.share:.2g} % of the parameters, gives "
         f"ROUGE-L {said(best.leak)}{beside}, and guessing {said(best.control)}."
     )
-
-
-def said(interval: Interval) -> str:
-    """
-    >>> said(Interval(mean=43.21, low=30.2, high=55.7))
-    '43 [30, 56]'
-    """
-    return f"{interval.mean:.0f} [{interval.low:.0f}, {interval.high:.0f}]"

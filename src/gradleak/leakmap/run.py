@@ -26,8 +26,8 @@ from gradleak.results import Results
 from gradleak.scenario.data import read_data
 from gradleak.update import ClientRule
 
-# Settings that do not change what is measured, and the part of the model, which is each cell's own.
-_ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe"}
+# Settings that do not change what a map shows, and the part of the model, which is each cell's own.
+_ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe", "entities"}
 
 
 def leak_map(

@@ -6,7 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from gradleak.leakmap.result import CAVEAT, LeakMap, MapCell, headline, said
+from gradleak.leakmap.result import CAVEAT, LeakMap, MapCell, headline
+from gradleak.scoring.interval import said
 
 OPEN = "–"
 

@@ -52,7 +52,7 @@ def load_model(
     if (Path(name) / "adapter_config.json").is_file():
         return _adapted(Path(name), task, num_labels, head_seed, device, progress)
     folder = str(_built_in(name, progress)) if name in BUILT_IN else name
-    with _quiet():
+    with quiet():
         config = _config(name, folder)
         chosen = task or BUILT_IN.get(name) or _default_task(config)
         family = family_of(config.model_type)
@@ -72,7 +72,7 @@ def _adapted(
         raise GradleakError("adapters need the peft library: pip install 'gradleak[lora]'") from error
     base = PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
     below = load_model(base, task=task, num_labels=num_labels, head_seed=head_seed, device=device, progress=progress)
-    with _quiet():
+    with quiet():
         wrapped = PeftModel.from_pretrained(below.module, str(folder), is_trainable=True)
     return TargetModel(wrapped.get_base_model().float(), below.tokenizer, below.task, str(folder))
 
@@ -85,7 +85,7 @@ def _built_in(name: str, progress: Progress) -> Path:
         return folder
     from gradleak.models.gguf import converted
 
-    with _quiet():
+    with quiet():
         return converted(name, folder / packed.name, packed.sha256, progress)
 
 
@@ -191,8 +191,8 @@ def _first_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the library's loading report and bars off the terminal; our errors say what matters."""
+def quiet() -> Iterator[None]:
+    """Keep the library's reports and bars off the terminal; our errors say what matters."""
     from transformers.utils import logging as library
 
     level, bars = library.get_verbosity(), library.is_progress_bar_enabled()

@@ -13,7 +13,7 @@ from gradleak.files import write_text
 from gradleak.highlight import highlight
 from gradleak.report.figures import score_figure, trace_figure
 from gradleak.results import Results
-from gradleak.words import CAVEAT, METRIC_MEANINGS, METRIC_NAMES, outcome, remarks, status_note, threat_model
+from gradleak.words import CAVEAT, METRIC_MEANINGS, metric_labels, outcome, remarks, status_note, threat_model
 
 FILE = "report.html"
 
@@ -25,7 +25,7 @@ def render(results: Results) -> str:
         .get_template("report.html")
         .render(
             results=results,
-            metrics=METRIC_NAMES,
+            labels=metric_labels,
             meanings=METRIC_MEANINGS,
             outcome=outcome(results),
             note=status_note(results),

@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from html import escape
 
 from gradleak.results import Results, Trial
-from gradleak.words import METRIC_NAMES
+from gradleak.words import metric_labels
 
-WIDTH, ROW, LEFT, RIGHT, TOP = 640, 44, 130, 20, 8
+WIDTH, ROW, LEFT, RIGHT, TOP = 640, 44, 146, 20, 8
 
 
 def score_figure(results: Results) -> str:
     """Each metric's mean and interval for the attack, above the control's, on one scale from 0 to 100."""
-    height = TOP + ROW * len(METRIC_NAMES) + 26
+    labels = metric_labels(results.summary)
+    height = TOP + ROW * len(labels) + 26
     parts = [_open(height, "Scores of the attack beside its control, 0 to 100, with 95 % intervals")]
     for value in range(0, 101, 25):
         x = _place(value)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - 22}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{value}</text>')
-    for number, (name, label) in enumerate(METRIC_NAMES.items()):
+    for number, (name, label) in enumerate(labels.items()):
         y = TOP + ROW * number + 16
         parts.append(f'<text class="label" x="{LEFT - 12}" y="{y + 10}" text-anchor="end">{label}</text>')
         for kind, interval, where in (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from gradleak.leakmap.result import LeakMap, MapCell, said
+from gradleak.leakmap.result import LeakMap, MapCell
 from gradleak.leakmap.table import OPEN
-from gradleak.scoring.interval import Interval
+from gradleak.scoring.interval import Interval, said
 
 # Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.
 WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 192

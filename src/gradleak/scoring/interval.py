@@ -21,6 +21,14 @@ class Interval(BaseModel):
     high: float
 
 
+def said(interval: Interval) -> str:
+    """
+    >>> said(Interval(mean=43.21, low=30.2, high=55.7))
+    '43 [30, 56]'
+    """
+    return f"{interval.mean:.0f} [{interval.low:.0f}, {interval.high:.0f}]"
+
+
 def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.0) -> Interval:
     """Mean and percentile bootstrap interval over trials.
 

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-METRICS = ("rouge1", "rouge2", "rougeL", "token_accuracy", "exact_match")
-
 
 def rouge(truth: str, guess: str) -> dict[str, float]:
     """ROUGE-1, ROUGE-2 and ROUGE-L, F-measure.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gradleak.attacks import ATTACKS
-from gradleak.config import read_yaml
+from gradleak.config import TaskName, read_yaml
 from gradleak.errors import GradleakError
 from gradleak.registry import suggest
 from gradleak.tradeoff.advice import TOLERANCE
@@ -44,7 +44,7 @@ class FrontierConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field("minilm", description="built-in name, Hugging Face folder or hub id")
-    task: Literal["classification", "causal-lm"] | None = None
+    task: TaskName | None = None
     num_labels: int | None = Field(None, ge=2)
     data: str = Field("builtin", description="built-in corpus, or a .txt, .csv, .tsv or .jsonl file")
     text_column: str | None = None
