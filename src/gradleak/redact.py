@@ -40,6 +40,8 @@ def _masked(trial: Trial) -> Trial:
         update={
             "pairs": pairs,
             "truth": [mask(text) for text in trial.truth],
-            "reconstruction": trial.reconstruction.model_copy(update={"sentences": sentences, "bag": {}}),
+            "reconstruction": trial.reconstruction.model_copy(
+                update={"sentences": sentences, "bag": {}, "counts": {}}
+            ),
         }
     )

@@ -37,14 +37,18 @@ def test_under_noise_rows_stand_out_or_not(tiny_bert: TargetModel) -> None:
     assert "noise drowns them" in much.notes[0]
 
 
-def test_a_table_that_is_shared_or_not_sent_is_said(tiny_bert: TargetModel) -> None:
-    (frozen,) = attack(Client(tiny_bert, defenses=["frozen"]).update(TEXTS, [0, 1, 1]), tiny_bert, "bag")
-    assert not frozen.bag
-    assert "not sent" in frozen.notes[0]
-    tied = tiny_model("gpt2", "causal-lm")
-    (shared,) = attack(Client(tied).update(TEXTS), tied, "bag")
-    assert not shared.bag
-    assert "shares the word table" in shared.notes[0]
+def test_a_table_that_was_not_sent_is_said(tiny_bert: TargetModel) -> None:
+    update = Client(tiny_bert, defenses=["frozen"]).update(TEXTS[:1], [0])
+    (rows,) = attack(update, tiny_bert, "bag", spans=False)
+    assert not rows.bag
+    assert "not sent" in rows.notes[0]
+
+
+def test_the_span_shows_what_a_frozen_table_hides() -> None:
+    model = tiny_model("bert", "classification", width=32)
+    (found,) = attack(Client(model, defenses=["frozen"]).update(TEXTS[:1], [0]), model, "bag")
+    tokens = model.content(model.encode(TEXTS[:1]).sentences()[0])
+    assert set(model.tokenizer.convert_ids_to_tokens(tokens)) <= set(found.bag)
 
 
 def test_it_repeats_refuses_and_leaves_the_model_alone(tiny_bert: TargetModel) -> None:
@@ -64,7 +68,8 @@ def test_an_audit_scores_the_bag(tiny_bert: TargetModel) -> None:
     rows = [Row(text, 0) for text in TEXTS]
     results = audit(tiny_bert, data=rows, attack="bag", batch_size=3, trials=1)
     assert (results.found["bag recall"].mean, results.found["bag precision"].mean) == (100, 100)
-    frozen = audit(tiny_bert, data=rows, attack="bag", batch_size=3, trials=1, defenses=["frozen"])
+    blind = {"spans": False}
+    frozen = audit(tiny_bert, data=rows, attack="bag", options=blind, batch_size=3, trials=1, defenses=["frozen"])
     assert (frozen.found["bag recall"].mean, frozen.found["bag precision"].mean) == (0, 0)
 
 

@@ -12,6 +12,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "bag": "gradleak.attacks.bag:Bag",
         "control": "gradleak.attacks.control:Control",
         "exact": "gradleak.attacks.exact:Exact",
+        "film": "gradleak.attacks.film:Film",
         "dlg": "gradleak.attacks.dlg:Dlg",
         "lamp-cos": "gradleak.attacks.lamp:LampCos",
         "lamp-l2": "gradleak.attacks.lamp:LampL2",

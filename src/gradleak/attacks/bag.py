@@ -1,4 +1,4 @@
-"""Bag: only the tokens of a batch, read off the word table's gradient in no time."""
+"""Bag: only the tokens of a batch, read off the update in no time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
 from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.rows import RowRule, present_rows
+from gradleak.attacks.parts.rows import RowRule
+from gradleak.attacks.parts.tokens import tokens_of
 from gradleak.budget import Budget
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
@@ -20,13 +21,14 @@ class BagOptions(AttackOptions):
     rule: RowRule = Field(
         "norm", description="under noise: by the length of a token's row, or by film, that paper's threshold"
     )
+    spans: bool = Field(True, description="add the tokens that fit the span of the first layer's inputs")
 
 
 class Bag(Attack):
-    """A token's row of the table moves only if the token was there, or stands out from noise if it did."""
+    """A token shows in the rows of the word table and of the output layer, and in the span of the first inputs."""
 
     name = "bag"
-    summary = "which tokens the batch has, from the word table's gradient; no sentences"
+    summary = "which tokens the batch has, from the word table, the output layer and the first layer; no sentences"
     Options = BagOptions
     options: BagOptions
 
@@ -43,23 +45,14 @@ class Bag(Attack):
 
     def _one(self, update: Update, model: TargetModel) -> Reconstruction:
         started = time.monotonic()
-        if model.task == "causal-lm" and model.adapter.output_layer.weight is model.adapter.words.weight:
-            note = "an output layer shares the word table, so every row moves; exact reads these updates"
-            return Reconstruction(sentences=[], found=["bag"], notes=[note])
-        table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
-        if table is None:
-            return Reconstruction(sentences=[], found=["bag"], notes=["the word table was not sent"])
-        rows = present_rows(table, self.options.rule)
-        if rows is None:
-            note = "no rows of the word table stand out: noise drowns them"
-            return Reconstruction(sentences=[], found=["bag"], notes=[note])
-        sizes = table.norm(dim=1)
-        content = model.content(rows.tolist())
-        names = model.tokenizer.convert_ids_to_tokens(content)
-        scores = [float(sizes[token] / sizes.max()) for token in content]
+        found = tokens_of(model, update, self.options.rule, self.options.spans)
+        content = model.content(list(found.scores))
+        names = [str(name) for name in model.tokenizer.convert_ids_to_tokens(content)]
         return Reconstruction(
             sentences=[],
-            bag={str(name): round(score, 4) for name, score in zip(names, scores, strict=True)},
+            bag={name: round(found.scores[token], 4) for name, token in zip(names, content, strict=True)},
+            counts={n: found.counts[token] for n, token in zip(names, content, strict=True) if token in found.counts},
             found=["bag"],
+            notes=found.notes,
             seconds=time.monotonic() - started,
         )

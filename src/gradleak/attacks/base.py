@@ -50,6 +50,7 @@ class Reconstruction(BaseModel):
     lengths: list[int] | None = Field(default=None, description="token counts granted to or found by the attack")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
     bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")
+    counts: dict[str, int] = Field(default_factory=dict, description="how often each token of the bag may occur")
     notes: list[str] = Field(default_factory=list, description="what the attack could not do, and why")
     loss: float | None = Field(default=None, description="the attack's own objective at its answer")
     trace: list[TracePoint] = Field(default_factory=list)

@@ -1,0 +1,105 @@
+"""Which tokens a batch had, and about how often, from everything an update tells of them."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.parts.candidates import fitting
+from gradleak.attacks.parts.certify import attention_parts, joint_span
+from gradleak.attacks.parts.lengths import ROW_NOISE
+from gradleak.attacks.parts.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
+from gradleak.models.target import TargetModel
+from gradleak.update import Update
+
+# Positions at which tokens are looked for when the update does not say how long sentences are.
+USUAL_LENGTH = 64
+
+
+@dataclass
+class Tokens:
+    """Tokens with a score from 0 to 1, for some how often they seem to occur, and notes on what could not be told.
+
+    Most tokens of a batch occur once, so the lower quartile of what the output layer says of them is one occurrence.
+    """
+
+    scores: dict[int, float] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", spans: bool = True) -> Tokens:
+    """The tokens of the batch that made this gradient.
+
+    A word table of its own moves only in the rows of the tokens that were read. One that is also the output layer
+    moves everywhere, but only the rows of tokens that were predicted move against the model's states. With `spans`
+    tokens whose embedding lies in the span of the first layer's inputs are added.
+    """
+    adapter, found = model.adapter, Tokens()
+    words = gradient.tensors.get(adapter.parameter_of(adapter.words))
+    head = _head(model, gradient)
+    scores: dict[int, float] = {}
+    fit = _in_the_span(model, gradient) if spans else None
+    if words is None:
+        found.notes.append("the word table was not sent")
+    elif head is not words:
+        rows = present_rows(words, rule)
+        if rows is None:
+            found.notes.append("no rows of the word table stand out: noise drowns them")
+        else:
+            sizes = words.norm(dim=1)
+            scores.update({int(row): float(sizes[row] / sizes.max()) for row in rows})
+    elif fit is None:
+        levers = leverages(words)
+        scores.update({int(row): float(levers[row]) for row in standing_out(levers, words.shape[1])})
+    if fit is not None:
+        scores.update(dict.fromkeys(fit.tolist(), 1.0))
+    if head is not None:
+        pull = predicted_rows(head)
+        scores.update({int(row): max(scores.get(int(row), 0.0), 1.0) for row in pull.nonzero()[:, 0]})
+        found.counts = _counts(pull, list(scores))
+    if words is not None and head is words and not scores:
+        found.notes.append("no rows of the word table stand out: noise drowns them")
+    found.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
+    return found
+
+
+def _head(model: TargetModel, gradient: Update) -> Tensor | None:
+    """The gradient of a language model's output layer, one row a token; None if it was not sent."""
+    if model.task != "causal-lm":
+        return None
+    output = model.adapter.output_layer
+    tied = output.weight is model.adapter.words.weight
+    return gradient.tensors.get(model.adapter.parameter_of(model.adapter.words if tied else output))
+
+
+def _in_the_span(model: TargetModel, gradient: Update) -> Tensor | None:
+    """The tokens that fit the first layer's span at some position; None if it has no visible end."""
+    span = joint_span(gradient.tensors, attention_parts(model, 0))
+    if span is None:
+        return None
+    vocabulary = torch.arange(len(model.word_table), device=model.device)
+    return vocabulary[fitting(model, span, vocabulary, _positions(model, gradient)).any(dim=1)]
+
+
+def _positions(model: TargetModel, gradient: Update) -> int:
+    """How many positions there are to try: one where the first layer does not see them."""
+    table = model.adapter.positions
+    if table is None:
+        return 1
+    moved = gradient.tensors.get(model.adapter.parameter_of(table))
+    if moved is None:
+        return min(USUAL_LENGTH, model.max_length)
+    sizes = moved.norm(dim=1)
+    last = int((sizes > ROW_NOISE * sizes.max()).nonzero().max())
+    return min(model.max_length, last - model.adapter.family.first_position + 1)
+
+
+def _counts(pull: Tensor, tokens: list[int]) -> dict[int, int]:
+    """How often each token was predicted, where that shows."""
+    pulls = {token: float(pull[token]) for token in tokens if float(pull[token]) > 0}
+    once = statistics.quantiles(pulls.values(), n=4)[0] if len(pulls) > 1 else max(pulls.values(), default=1.0)
+    return {token: max(1, round(own / once)) for token, own in pulls.items()}
