@@ -445,6 +445,30 @@ def bench_engine(
         run_engine_bench(tuple(models.split(",")), seconds, json, svg, precision, progress)
 
 
+@bench_app.command("beam")
+def bench_beam(
+    model: Annotated[str, typer.Option(help="A causal language model.")] = "smollm2",
+    beams: Annotated[int, typer.Option(min=1, help="Sentences that grow at once.")] = 32,
+    bag: Annotated[int, typer.Option(min=2, help="Tokens to choose from.")] = 200,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of a sentence.")] = 24,
+    seconds: Annotated[float, typer.Option(help="Longest time.")] = 300,
+) -> None:
+    """The beam search of `film` against the plain way (full vocabulary, no cache), interleaved in one run."""
+    from gradleak.bench.beam import bench_beam as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        progress.begin(f"{model}: beam search", 1)
+        found = run(model, beams, bag, length, seconds)
+        progress.end()
+    slow, fast = found.tokens_per_second
+    ratio = found.ratio
+    typer.echo(
+        f"{model}, {beams} beams, {bag} tokens, {length} long: {fast:,.0f} tokens a second against {slow:,.0f}, "
+        f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
+    )
+
+
 def _said(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 

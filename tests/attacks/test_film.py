@@ -20,6 +20,7 @@ from gradleak.attacks.parts.rearrange import rearranged
 from gradleak.attacks.parts.rows import leverages, predicted_rows, standing_out
 from gradleak.attacks.parts.starts import sentence_ends, start_tokens
 from gradleak.attacks.parts.tokens import tokens_of
+from gradleak.bench.beam import WholeReader, _grown
 from gradleak.budget import Budget
 from gradleak.matching.sizes import GradientSizes
 
@@ -279,3 +280,11 @@ def test_sentences_of_a_real_language_model() -> None:
     texts = ["The loan was refused on Monday.", "Please call Rosa about the new contract."]
     (found,) = attack(Client(model).update(texts), model, "film", rounds=1, beams=16, groups=8)
     assert found.sentences[0].text in texts
+
+
+def test_both_ways_of_searching_find_the_same(writer: TargetModel) -> None:
+    bag = torch.arange(5, 45)
+    whole, cached = (_grown(kind(writer, bag), bag, beams=6, length=8) for kind in (WholeReader, PlainReader))
+    assert [one.tokens for one in whole] == [one.tokens for one in cached]
+    for one, other in zip(whole, cached, strict=True):
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)

@@ -18,8 +18,8 @@ QUICK = {"steps": 6, "init_draws": 3, "init_orders": 2, "discrete_every": 2, "ca
 PLANNED = ("auto", "exact")
 
 
-# Neither of these searches for sentences; they have tests of their own.
-OTHERS = ("bag", "control")
+# These need a task of their own, or search for no sentences; they have tests of their own.
+OTHERS = ("bag", "control", "film")
 
 
 @pytest.fixture(params=[name for name in ATTACKS.names() if name not in (*OTHERS, *PLANNED)])
