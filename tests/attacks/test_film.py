@@ -250,7 +250,7 @@ def test_it_repeats_itself_and_says_what_it_found(writer: TargetModel, score: st
     assert first.sentences
     assert [s.tokens for s in first.sentences] == [s.tokens for s in again.sentences]
     assert first.found == ["bag", "lengths"]
-    names = set(first.bag)
+    names = set(first.bag) | set(writer.tokenizer.convert_ids_to_tokens(list(sentence_ends(writer))))
     for sentence in first.sentences:
         assert set(writer.tokenizer.convert_ids_to_tokens(sentence.tokens)) <= names
     ranks = [sentence.confidence for sentence in first.sentences]

@@ -107,8 +107,10 @@ class Film(Attack):
             explainer = None
         if not content:
             return _reconstruction(model, tokens, content, [], budget)
-        bag = torch.tensor(content, device=model.device)
-        starts = start_tokens(model, bag)
+        starts = start_tokens(model, torch.tensor(content, device=model.device))
+        # An end that was to be expected leaves hardly a trace, so ends are always tried.
+        marks = [token for token in sentence_ends(model) if bool(model.text_tokens[token])]
+        bag = torch.tensor(sorted({*content, *marks}), device=model.device)
         grown = self._rounds(model, explainer, bag, starts, Stock(tokens.counts), budget, progress)
         if explainer is None:
             judged = self._by_prior(model, grown, content, generator)
