@@ -207,9 +207,14 @@ class NGrams:
 
 def distinct(grown: Iterable[Grown], overlap: int, ends: Callable[[int], bool]) -> list[Grown]:
     """Those with the largest surplus of all that share n-grams of this size, best first; whole ones before others."""
+
+    def worth(one: Grown) -> float:
+        # Which token ends a sentence the model knows better than the update: expected ends leave hardly a trace.
+        return one.surplus + one.log_probs[-1] / WEIGHT + WHOLE * ends(one.tokens[-1])
+
     kept: list[Grown] = []
     taken: set[tuple[int, ...]] = set()
-    for one in sorted(grown, key=lambda one: one.surplus + WHOLE * ends(one.tokens[-1]), reverse=True):
+    for one in sorted(grown, key=worth, reverse=True):
         grams = {one.tokens[n : n + overlap] for n in range(max(1, len(one.tokens) - overlap + 1))}
         if not grams & taken:
             kept.append(one)
