@@ -276,6 +276,7 @@ def test_starts_and_ends(writer: TargetModel) -> None:
 
 
 def test_sentences_of_a_real_language_model() -> None:
+    pytest.importorskip("gguf", reason="smollm2 is converted once, with gradleak[smollm2]")
     model = load_model("smollm2", task="causal-lm")
     texts = ["The loan was refused on Monday.", "Please call Rosa about the new contract."]
     (found,) = attack(Client(model).update(texts), model, "film", rounds=1, beams=16, groups=8)
