@@ -16,6 +16,8 @@ ROW_NOISE = 1e-6
 MOST_ROWS = 0.5
 # Rows up to so many times the median are small.
 SMALL_ROW = 3.0
+# With this leverage a row shapes the space itself, whatever chance gives in a small table.
+OWN = 0.5
 # The mean of what stands out settles in a few rounds.
 ROUNDS = 30
 
@@ -69,7 +71,7 @@ def standing_out(levers: Tensor, width: int) -> Tensor:
     for _ in range(ROUNDS):
         limit = float(levers[levers > limit].mean()) / 2
     chance = width / len(levers)  # what every row has if all are noise
-    return (levers > max(limit, CLEAR_ROW * chance)).nonzero()[:, 0]
+    return (levers > max(limit, min(OWN, CLEAR_ROW * chance))).nonzero()[:, 0]
 
 
 def predicted_rows(head: Tensor) -> Tensor:
