@@ -46,12 +46,9 @@ class Bag(Attack):
     def _one(self, update: Update, model: TargetModel) -> Reconstruction:
         started = time.monotonic()
         found = tokens_of(model, update, self.options.rule, self.options.spans)
-        content = model.content(list(found.scores))
-        names = [str(name) for name in model.tokenizer.convert_ids_to_tokens(content)]
         return Reconstruction(
             sentences=[],
-            bag={name: round(found.scores[token], 4) for name, token in zip(names, content, strict=True)},
-            counts={n: found.counts[token] for n, token in zip(names, content, strict=True) if token in found.counts},
+            **found.told(model, model.content(list(found.scores))),
             found=["bag"],
             notes=found.notes,
             seconds=time.monotonic() - started,

@@ -221,15 +221,13 @@ def _reconstruction(
     judged: Sequence[tuple[tuple[int, ...], float]],
     budget: Budget,
 ) -> Reconstruction:
-    names = [str(name) for name in model.tokenizer.convert_ids_to_tokens(list(content))]
     return Reconstruction(
         sentences=[
             Sentence(text=model.decode(ids), tokens=model.content(ids), confidence=round(confidence, 4))
             for ids, confidence in judged
         ],
         lengths=[len(ids) for ids, _ in judged] or None,
-        bag={name: round(tokens.scores[token], 4) for name, token in zip(names, content, strict=True)},
-        counts={n: tokens.counts[token] for n, token in zip(names, content, strict=True) if token in tokens.counts},
+        **tokens.told(model, content),
         found=["bag", *(["lengths"] if judged else [])],
         notes=tokens.notes,
         status=budget.reason if budget.over else "completed",

@@ -112,8 +112,6 @@ def openings(reader: Reader, bag: Tensor, starts: Mapping[int, float], weight: f
                 (float(seconds[row, column]), float(third_shares[number, third])),
             )
             after = (int(bag[column]), int(bag[third]))
-            if value == float("-inf"):
-                continue
             if value > found.get(after, (float("-inf"), one))[0]:
                 found[after] = (value, one)
     return [one for _, one in sorted(found.values(), key=lambda pair: pair[0], reverse=True)]

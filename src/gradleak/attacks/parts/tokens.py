@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.candidates import fitting
 from gradleak.attacks.parts.certify import attention_parts, joint_span
-from gradleak.attacks.parts.lengths import ROW_NOISE
+from gradleak.attacks.parts.lengths import longest_sentence
 from gradleak.attacks.parts.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 # Positions at which tokens are looked for when the update does not say how long sentences are.
 USUAL_LENGTH = 64
+
+
+class Told(TypedDict):
+    """The fields of a reconstruction that tokens fill."""
+
+    bag: dict[str, float]
+    counts: dict[str, int]
 
 
 @dataclass
@@ -29,6 +38,15 @@ class Tokens:
     scores: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def told(self, model: TargetModel, chosen: Sequence[int]) -> Told:
+        """The bag and the counts of some of them, under the tokenizer's names, as a reconstruction tells them."""
+        names = [str(name) for name in model.tokenizer.convert_ids_to_tokens(list(chosen))]
+        named = list(zip(names, chosen, strict=True))
+        return {
+            "bag": {name: round(self.scores[token], 4) for name, token in named},
+            "counts": {name: self.counts[token] for name, token in named if token in self.counts},
+        }
 
 
 def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", spans: bool = True) -> Tokens:
@@ -87,15 +105,9 @@ def _in_the_span(model: TargetModel, gradient: Update) -> Tensor | None:
 
 def _positions(model: TargetModel, gradient: Update) -> int:
     """How many positions there are to try: one where the first layer does not see them."""
-    table = model.adapter.positions
-    if table is None:
+    if model.adapter.positions is None:
         return 1
-    moved = gradient.tensors.get(model.adapter.parameter_of(table))
-    if moved is None:
-        return min(USUAL_LENGTH, model.max_length)
-    sizes = moved.norm(dim=1)
-    last = int((sizes > ROW_NOISE * sizes.max()).nonzero().max())
-    return min(model.max_length, last - model.adapter.family.first_position + 1)
+    return min(longest_sentence(gradient, model) or USUAL_LENGTH, model.max_length)
 
 
 def _counts(pull: Tensor, tokens: list[int]) -> dict[int, int]:
