@@ -1,0 +1,9 @@
+"""The command line: parse, call, print. Every error a user can mend is one line on stderr and exit code 2.
+
+Each file of this package holds a group of commands; importing it joins them to the application, in this order.
+"""
+
+from gradleak.cli import audits, experiments, lists, benches  # noqa: F401, I001 - the order of the help
+from gradleak.cli.app import app, main
+
+__all__ = ["app", "main"]

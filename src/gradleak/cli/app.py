@@ -1,0 +1,40 @@
+"""The application that the commands join, and `main`, where an error becomes an exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gradleak.errors import GradleakError
+from gradleak.version import __version__
+
+app = typer.Typer(
+    help="Measure how much private text can be read back from federated-learning updates.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"gradleak {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; the only place where an error becomes an exit code."""
+    try:
+        app()
+    except GradleakError as error:
+        print(f"gradleak: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("gradleak: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,121 @@
+"""Commands around one audit: demo, audit, capture, attack, score, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradleak.cli.app import app
+from gradleak.cli.options import ATTACK, AUDIT, CLIENT, DATA, DRAWING, LOADING, Entities, Model, Observe, Seed, takes
+from gradleak.cli.session import budget_of, finish, live, masked, said, show
+
+if TYPE_CHECKING:
+    from gradleak.config import AuditConfig
+
+Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option(help="Folder for the results.")] = "gradleak-demo",
+    seed: Annotated[int, typer.Option(help="Another seed takes other sentences.")] = 3,
+) -> None:
+    """Show a leak: twelve invented private sentences, read back whole from three of MiniLM's updates."""
+    from gradleak.config import AuditConfig
+
+    typer.echo("Three clients each train MiniLM on four private sentences and share only the gradient.")
+    typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
+    run_and_show(AuditConfig(trials=3, batch_size=4, seed=seed, out=out))
+
+
+@app.command()
+@takes(AUDIT, observe=Observe, entities=Entities)
+def audit(
+    given: dict[str, Any],
+    config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
+    redact: Redact = False,
+) -> None:
+    """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
+    from gradleak.config import load_config
+
+    run_and_show(load_config(config, given | said(out=out, redact=redact or None)))
+
+
+@app.command()
+@takes(DATA | CLIENT | LOADING | DRAWING, observe=Observe)
+def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The update folder to write.")]) -> None:
+    """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
+    from gradleak.capturing import capture_update
+    from gradleak.config import load_config
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        folder, truth = capture_update(load_config(None, given), out, progress)
+    typer.echo(f"update  {folder}\ntruth   {truth}")
+
+
+@app.command()
+@takes(ATTACK | LOADING, model=Model, seed=Seed)
+def attack(
+    given: dict[str, Any],
+    update: Annotated[Path, typer.Argument(help="An update folder.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
+) -> None:
+    """Read text back from an update folder. No truth is needed and none is looked at."""
+    from gradleak.config import load_config
+    from gradleak.reconstructing import print_reconstruction, reconstruct
+
+    settings = load_config(None, given)
+    limit = budget_of(settings)
+    with live(limit) as progress:
+        found, written = reconstruct(update, settings, out, limit, progress)
+    print_reconstruction(found)
+    if written:
+        typer.echo(f"reconstruction  {written}")
+    finish(limit)
+
+
+@app.command()
+def score(
+    reconstruction: Annotated[Path, typer.Argument(help="A reconstruction.json.")],
+    truth: Annotated[Path, typer.Argument(help="The truth file that `capture` wrote.")],
+    model: Model = "minilm",
+    entities: Entities = None,
+) -> None:
+    """Compare a reconstruction with the truth."""
+    from gradleak.reconstructing import print_score, score_files
+
+    print_score(score_files(reconstruction, truth, model or "minilm", bool(entities)))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder an audit wrote.")],
+    redact: Redact = False,
+) -> None:
+    """Print a result again and write its page anew."""
+    from gradleak.results import load_results
+
+    results = load_results(folder)
+    show(masked(results, redact), folder)
+
+
+def run_and_show(config: AuditConfig) -> None:
+    from datetime import datetime
+
+    from gradleak.auditing import audit as run_audit
+    from gradleak.files import output_folder
+
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    chosen = config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}"
+    limit = budget_of(config)
+    with output_folder(chosen) as folder:
+        with live(limit) as progress:
+            settings = config.model_dump(exclude={"out", "redact", "budget"})
+            results = masked(run_audit(**settings, budget=limit, progress=progress), config.redact)
+        results.save(folder)
+        show(results, folder)
+    finish(limit)

@@ -1,0 +1,53 @@
+"""Commands that measure speed, as ratios within one run: bench engine, bench beam."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradleak.cli.app import app
+
+bench_app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command("engine")
+def bench_engine(
+    models: Annotated[str, typer.Option(help="Comma-separated; bert-base has random weights.")] = "minilm,bert-base",
+    seconds: Annotated[float, typer.Option(help="Longest time for one line of the table.")] = 180,
+    json: Annotated[Path | None, typer.Option(help="Write the figures here too.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw how a step grows with tokens and attacks.")] = None,
+    precision: Annotated[str, typer.Option(help="Of the engine: fp32, or bf16; the oracle stays in fp32.")] = "fp32",
+) -> None:
+    """The factor engine against the plain one, interleaved in one run."""
+    from gradleak.bench.show import run_engine_bench
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        run_engine_bench(tuple(models.split(",")), seconds, json, svg, precision, progress)
+
+
+@bench_app.command("beam")
+def bench_beam(
+    model: Annotated[str, typer.Option(help="A causal language model.")] = "smollm2",
+    beams: Annotated[int, typer.Option(min=1, help="Sentences that grow at once.")] = 32,
+    bag: Annotated[int, typer.Option(min=2, help="Tokens to choose from.")] = 200,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of a sentence.")] = 24,
+    seconds: Annotated[float, typer.Option(help="Longest time.")] = 300,
+) -> None:
+    """The beam search of `film` against the plain way (full vocabulary, no cache), interleaved in one run."""
+    from gradleak.bench.beam import bench_beam as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        progress.begin(f"{model}: beam search", 1)
+        found = run(model, beams, bag, length, seconds)
+        progress.end()
+    slow, fast = found.tokens_per_second
+    ratio = found.ratio
+    typer.echo(
+        f"{model}, {beams} beams, {bag} tokens, {length} long: {fast:,.0f} tokens a second against {slow:,.0f}, "
+        f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
+    )

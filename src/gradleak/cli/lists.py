@@ -1,0 +1,66 @@
+"""Commands that list what there is, and the assets: attacks, defenses, models, assets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gradleak.cli.app import app
+from gradleak.errors import GradleakError
+
+assets_app = typer.Typer(help="Pinned weights and corpora: list, fetch, locate.", no_args_is_help=True)
+app.add_typer(assets_app, name="assets")
+
+
+@app.command()
+def attacks() -> None:
+    """List the attacks with their options."""
+    from gradleak.listing import print_attacks
+
+    print_attacks()
+
+
+@app.command()
+def defenses() -> None:
+    """List the defences with their strengths and what each tells an attacker."""
+    from gradleak.listing import print_defenses
+
+    print_defenses()
+
+
+@app.command()
+def models() -> None:
+    """List the built-in models and the supported families."""
+    from gradleak.listing import print_models
+
+    print_models()
+
+
+@assets_app.command("list")
+def assets_list() -> None:
+    """What there is, how large, under which licence, and whether it is cached."""
+    from gradleak.listing import print_assets
+
+    print_assets()
+
+
+@assets_app.command("pull")
+def assets_pull(names: Annotated[list[str], typer.Argument(help="Assets to fetch.")]) -> None:
+    """Fetch assets into the cache, if they are not there yet."""
+    from gradleak import assets
+    from gradleak.terminal import LiveProgress
+
+    for name in names:
+        with LiveProgress() as progress:
+            typer.echo(f"{name}  {assets.pull(name, progress)}")
+
+
+@assets_app.command("path")
+def assets_path(name: Annotated[str, typer.Argument(help="An asset.")]) -> None:
+    """Print the folder of a cached asset."""
+    from gradleak import assets
+
+    if not assets.is_cached(assets.find(name)):
+        raise GradleakError(f"asset {name!r} is not in the cache; fetch it with: gradleak assets pull {name}")
+    typer.echo(assets.pull(name))

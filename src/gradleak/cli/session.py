@@ -1,0 +1,66 @@
+"""What commands share while they run: the budget, the live progress, Ctrl-C, and how results are shown."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gradleak.budget import Budget
+    from gradleak.config import AuditConfig
+    from gradleak.results import Results
+
+
+def said(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def budget_of(config: AuditConfig) -> Budget:
+    from gradleak.budget import Budget
+
+    return Budget(config.seconds)
+
+
+@contextmanager
+def live(budget: Budget) -> Iterator[Any]:
+    """A live bar; the first Ctrl-C asks the attack to stop and keep what it has, the second stops at once."""
+    from gradleak.terminal import LiveProgress
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        budget.interrupt()
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        with LiveProgress() as progress:
+            yield progress
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def finish(budget: Budget) -> None:
+    if budget.interrupted:
+        raise typer.Exit(130)
+
+
+def show(results: Results, folder: Path) -> None:
+    from rich.console import Console
+
+    from gradleak.report.build import write_report
+    from gradleak.terminal import print_results
+
+    page = write_report(results, folder)
+    print_results(results, Console(), sentences=20)
+    typer.echo(f"\nresults  {folder / 'results.json'}\nreport   {page}")
+
+
+def masked(results: Results, wanted: bool) -> Results:
+    from gradleak.redact import redact
+
+    return redact(results) if wanted else results
