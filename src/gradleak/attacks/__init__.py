@@ -20,4 +20,5 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "subspace": "gradleak.attacks.subspace:Subspace",
         "tag": "gradleak.attacks.tag:Tag",
     },
+    base=Attack,
 )
