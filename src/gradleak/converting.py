@@ -43,8 +43,8 @@ def convert_weights(
     """
     rule = ClientRule.parse(f"fedavg:epochs={steps},batch={batch_size or 1},lr={lr},mode={mode}")
     form = Form.of(model.module)
-    start = _named(form, before, progress)
-    end = _named(form, after, progress)
+    files = (before, after)
+    start, end = (_named(form, *each) for each in zip(files, read_foreign(files, progress), strict=True))
     guessed = (SPLIT,) if steps > 1 and batch_size != 1 else ()
     own = {name: weight.detach().cpu() for name, weight in model.module.named_parameters()}
     recorder = Recorder(out, form, rule, notes=(*guessed, *notes))
@@ -68,33 +68,41 @@ def convert_gradient(
     form = Form.of(model.module)
     recorder = Recorder(out, form, ClientRule.parse(f"fedsgd:mode={mode}"))
     weights: Mapping[str, Tensor] = dict(model.module.named_parameters())
-    return recorder.write(out, weights, _named(form, gradient, progress), sentences=batch_size)
+    (tensors,) = read_foreign([gradient], progress)
+    return recorder.write(out, weights, _named(form, gradient, tensors), sentences=batch_size)
 
 
-def read_foreign(path: Path, progress: Progress = SILENT) -> dict[str, Tensor]:
-    """The floating-point tensors of a file, read in a process of its own that a hostile file cannot get out of."""
-    if not path.is_file():
-        raise GradleakError(f"there is no file {path}")
-    if path.suffix not in KINDS:
-        raise GradleakError(f"{path} is none of {', '.join(KINDS)}")
-    progress.begin(f"reading {path.name}", 1)
+def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dict[str, Tensor]]:
+    """The floating-point tensors of files, read in a process of its own that a hostile file cannot get out of."""
+    for path in paths:
+        if not path.is_file():
+            raise GradleakError(f"there is no file {path}")
+        if path.suffix not in KINDS:
+            raise GradleakError(f"{path} is none of {', '.join(KINDS)}")
+    progress.begin(f"reading {', '.join(path.name for path in paths)}", 1)
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "plain.safetensors"
-        command = [sys.executable, "-m", "gradleak.unpacking", str(path), str(target)]
+        command = [sys.executable, "-m", "gradleak.unpacking", folder, *map(str, paths)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
-            raise GradleakError(f"{path} could not be read within {SECONDS} s") from error
+            raise GradleakError(f"{paths[0]} could not be read within {SECONDS} s") from error
         if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"reading it was ended by signal {-done.returncode}"]
-            raise GradleakError(f"cannot read {path}: {said[-1]}")
-        tensors = read_tensors(target)
+            said = done.stderr.strip().splitlines() or [f"reading {paths[0]} was ended by signal {-done.returncode}"]
+            raise GradleakError(said[-1])
+        tensors = [_plain(path, Path(folder) / f"{number}.safetensors") for number, path in enumerate(paths)]
     progress.end()
     return tensors
 
 
-def _named(form: Form, path: Path, progress: Progress) -> dict[str, Tensor]:
+def _plain(path: Path, unpacked: Path) -> dict[str, Tensor]:
     try:
-        return form.named(read_foreign(path, progress))
+        return read_tensors(unpacked)
+    except GradleakError as error:  # it names a file that the user has never seen
+        raise GradleakError(str(error).replace(str(unpacked), str(path))) from error
+
+
+def _named(form: Form, path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    try:
+        return form.named(tensors)
     except GradleakError as error:
-        raise error if str(path) in str(error) else GradleakError(f"{path}: {error}") from error
+        raise GradleakError(f"{path}: {error}") from error

@@ -1,7 +1,7 @@
-"""Reads one foreign file of tensors in a process of its own, under limits, and writes them as plain safetensors.
+"""Reads foreign files of tensors in a process of its own, under limits, and writes them as plain safetensors.
 
 A .pt file is a pickle. `weights_only` keeps it from calling what it likes; the limits keep it from taking all memory
-or time. `gradleak.converting` starts it: `python -m gradleak.unpacking SOURCE TARGET`.
+or time. `gradleak.converting` starts it: `python -m gradleak.unpacking TARGET_FOLDER SOURCE...`.
 """
 
 from __future__ import annotations
@@ -84,15 +84,16 @@ def limit(size: int) -> None:
 
 
 def main() -> None:
-    source, target = Path(sys.argv[1]), Path(sys.argv[2])
-    try:
-        limit(source.stat().st_size)
-        unpack(source, target)
-    except MemoryError:
-        sys.exit(TOO_LARGE)
-    except Exception as error:  # whatever a malformed file provokes is the file's fault, and one line
-        text = " ".join(str(error).split()) or type(error).__name__
-        sys.exit(TOO_LARGE if "memory" in text and "alloc" in text else text[:200])
+    target, sources = Path(sys.argv[1]), [Path(source) for source in sys.argv[2:]]
+    limit(sum(source.stat().st_size for source in sources))
+    for number, source in enumerate(sources):
+        try:
+            unpack(source, target / f"{number}.safetensors")
+        except MemoryError:
+            sys.exit(f"cannot read {source}: {TOO_LARGE}")
+        except Exception as error:  # whatever a malformed file provokes is the file's fault, and one line
+            text = " ".join(str(error).split())[:200] or type(error).__name__
+            sys.exit(f"cannot read {source}: {TOO_LARGE if 'memory' in text and 'alloc' in text else text}")
 
 
 if __name__ == "__main__":
