@@ -41,12 +41,13 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries = dict(entries)
         self._base = base
+        self._own: dict[str, T] = {}
 
     def names(self) -> list[str]:
         return sorted(self._entries)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self._own
 
     def register(self, name: str, entry: T | str) -> None:
         """Add an entry. A name can be taken only once, so that results stay attributable."""
@@ -56,8 +57,8 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """The object of that name, or an error with the nearest names."""
-        if name not in self._entries and self._base is not None and "." in name:
-            self._entries[name] = self._users_own(name, self._base)
+        if "." in name and self._base is not None and name not in self._entries:
+            return self._own.setdefault(name, self._users_own(name, self._base))
         if name not in self._entries:
             raise GradleakError(f"unknown {self.kind} {name!r}; {suggest(name, self._entries)}")
         entry = self._entries[name]
