@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 # How replies name the number of a client's sentences: FedAvg's default, and what older clients send.
 COUNTS = ("num-examples", "num_examples")
 UNEQUAL = "the clients had different numbers of sentences; each is taken to have an equal share"
+TOKENS = "each client's loss is a mean over its own tokens, so sentences of different clients weigh differently"
 GRID = "SecAgg+ rounded the weights to a grid before they were added up"
 
 
@@ -69,11 +70,11 @@ def record_on_server(
     recorder = Recorder.of(out, model, client, defenses, known, notes)
     server = _Server(recorder, model, tokenizer, frozenset(rounds), secure_aggregation)
     if hasattr(strategy, "configure_train"):
-        _before(strategy, "configure_train", lambda number, arrays, *_: server.sent(number, _tensors(arrays)))
+        _before(strategy, "configure_train", lambda number, arrays, *_: server.sent(number, arrays, _tensors))
         _before_replies(strategy, server)
     elif hasattr(strategy, "configure_fit"):
-        _before(strategy, "configure_fit", lambda number, arrays, *_: server.sent(number, _numbered(arrays)))
-        _before(strategy, "aggregate_fit", lambda number, results, *_: server.received(number, *_legacy(results)))
+        _before(strategy, "configure_fit", lambda number, arrays, *_: server.sent(number, arrays, _numbered))
+        _before(strategy, "aggregate_fit", lambda number, results, *_: server.received(number, results, _old_replies))
     else:
         raise GradleakError(f"{type(strategy).__name__} is not a Flower strategy")
     return strategy
@@ -100,11 +101,12 @@ def record_on_client(
     def mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
         number = _round(message)
         wanted = message.metadata.message_type.startswith("train") and number in chosen
-        before = _only(message.content.array_records) if wanted else {}  # read now: clients may empty the message
+        arrays = _first(message.content.array_records) if wanted else {}  # now: clients may empty the message
+        before = recorder.form.named(arrays) if arrays else {}
         reply = call_next(message, context)
-        if before and not reply.has_error() and (after := _only(reply.content.array_records)):
+        if before and not reply.has_error() and (after := _first(reply.content.array_records)):
             found = Reply(f"client-{context.node_id}", after, _sentences(reply.content.metric_records))
-            _write(recorder, number, recorder.form.named(before), found)
+            _write(recorder, number, before, found)
         return reply
 
     return mod
@@ -118,22 +120,28 @@ class _Server:
         self.rounds, self.secure = rounds, secure
         self.weights: dict[str, Tensor] = {}
 
-    def sent(self, number: int, tensors: Mapping[str, Tensor]) -> None:
+    def sent(self, number: int, arrays: Any, read: Callable[[Any], dict[str, Tensor]]) -> None:
         if number in self.rounds:
-            self.weights = self.recorder.form.named(tensors)  # a model that does not fit is an error before training
+            self.weights = self.recorder.form.named(read(arrays))  # what does not fit is an error before training
             save_model(with_weights(self.model, self.weights), self.tokenizer, _place(self.recorder, number, MODEL))
 
-    def received(self, number: int, replies: Sequence[Reply], masked: bool = False) -> None:
-        """`masked`: the replies are one and the same, what SecAgg+ let the server see."""
-        if number not in self.rounds or not replies:
+    def received(self, number: int, messages: Any, read: Callable[[Any], tuple[list[Reply], bool]]) -> None:
+        """`read` gives the replies, and whether they are one and the same: what SecAgg+ let the server see."""
+        if number not in self.rounds:
             return
-        if not (self.secure or masked):
+        replies, masked = read(messages)
+        if replies and (self.secure or masked):
+            notes = [*self._reservations(replies), *([GRID] if masked else [])]
+            _write(self.recorder, number, self.weights, together(replies), clients=len(replies), notes=notes)
+        else:
             for reply in replies:
                 _write(self.recorder, number, self.weights, reply)
-            return
-        notes = [UNEQUAL] if self.recorder.rule.name == "fedavg" and len({r.sentences for r in replies}) > 1 else []
-        notes += [GRID] if masked else []
-        _write(self.recorder, number, self.weights, together(replies), clients=len(replies), notes=notes)
+
+    def _reservations(self, replies: Sequence[Reply]) -> list[str]:
+        """In what the mean of these replies differs from one client with all their sentences."""
+        unequal = len({reply.sentences for reply in replies}) > 1
+        notes = [UNEQUAL] if unequal and self.recorder.rule.name == "fedavg" else []
+        return [*notes, TOKENS] if self.recorder.form.task == "causal-lm" else notes
 
 
 def together(replies: Sequence[Reply]) -> Reply:
@@ -143,6 +151,7 @@ def together(replies: Sequence[Reply]) -> Reply:
     tensors = {
         name: torch.tensordot(shares, torch.stack([reply.tensors[name].double() for reply in replies]), dims=1)
         for name in replies[0].tensors
+        if all(name in reply.tensors for reply in replies)
     }
     counts = [reply.sentences for reply in replies if reply.sentences is not None]
     return Reply("aggregate", tensors, sum(counts) if len(counts) == len(replies) else None)
@@ -178,20 +187,25 @@ def _before_replies(strategy: Any, server: _Server) -> None:
     @functools.wraps(original)
     def wrapped(server_round: int, replies: Iterable[Any]) -> Any:
         received = list(replies)  # they may come as a stream, which can be read once
-        server.received(server_round, [_reply(message) for message in received if not message.has_error()])
+        server.received(server_round, received, _replies)
         return original(server_round, received)
 
     strategy.aggregate_train = wrapped
 
 
-def _reply(message: Any) -> Reply:
-    content = message.content
-    return Reply(
-        f"client-{message.metadata.src_node_id}", _only(content.array_records), _sentences(content.metric_records)
-    )
+def _replies(messages: Sequence[Any]) -> tuple[list[Reply], bool]:
+    fine = [message for message in messages if not message.has_error()]
+    return [
+        Reply(
+            f"client-{message.metadata.src_node_id}",
+            _first(message.content.array_records),
+            _sentences(message.content.metric_records),
+        )
+        for message in fine
+    ], False
 
 
-def _legacy(results: Sequence[tuple[Any, Any]]) -> tuple[list[Reply], bool]:
+def _old_replies(results: Sequence[tuple[Any, Any]]) -> tuple[list[Reply], bool]:
     """The replies to an older strategy, and whether they are all one: SecAgg+ puts the mean in the place of each."""
     replies = [
         Reply(f"client-{proxy.cid}", _numbered(result.parameters), result.num_examples) for proxy, result in results
@@ -211,9 +225,9 @@ def _numbered(parameters: Any) -> dict[str, Tensor]:
     return {str(i): torch.from_numpy(array.copy()) for i, array in enumerate(parameters_to_ndarrays(parameters))}
 
 
-def _only(records: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a message's arrays, all its records together."""
-    return {name: tensor for record in records.values() for name, tensor in _tensors(record).items()}
+def _first(records: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a message: of its first record of arrays, since strategies that send more keep weights there."""
+    return next((_tensors(record) for record in records.values()), {})
 
 
 def _sentences(records: Mapping[str, Any]) -> int | None:
