@@ -41,7 +41,7 @@ assets: setup
 $(INTEGRATIONS)/ready: pyproject.toml
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" pytest hypothesis
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate pytest hypothesis
 	touch $@
 
 clean:
