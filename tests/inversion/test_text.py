@@ -11,9 +11,9 @@ from tiny import tiny_model
 from gradleak import Client, GradleakError, attack, score
 from gradleak.defenses import parse_defenses
 from gradleak.inversion.auxiliary import gather_auxiliary
-from gradleak.inversion.networks import NetworkSettings
+from gradleak.inversion.networks import IGNORED, NetworkSettings
 from gradleak.inversion.run import train_inverter, usual_network
-from gradleak.inversion.text import IGNORED, TextProblem
+from gradleak.inversion.text import TextProblem
 from gradleak.inversion.training import TrainSettings
 from gradleak.scenario.data import read_data
 from gradleak.scenario.windows import cut_rows, windows

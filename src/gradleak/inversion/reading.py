@@ -65,7 +65,7 @@ class TextReader:
         self.manifest.refuse_others(update)
         features = self.features.of({name: tensor[None] for name, tensor in update.tensors.items()})
         with torch.no_grad():
-            logits: Tensor = self.network(features)[0]
+            logits: Tensor = self.network.logits(self.network(features))[0]
         inner = slice(len(self.model.prefix), len(logits) - len(self.model.suffix))
         usual = logits[inner].masked_fill(~self.model.text_tokens, -torch.inf)
         best = usual.softmax(dim=-1).max(dim=-1)

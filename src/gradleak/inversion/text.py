@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.attacks.run import derive_seed
@@ -14,14 +13,12 @@ from gradleak.defenses.noise import GaussianNoise
 from gradleak.inversion.auxiliary import Auxiliary
 from gradleak.inversion.defended import acts_on_parts, check_learnable, defend, random
 from gradleak.inversion.features import Hashed
-from gradleak.inversion.networks import NetworkSettings, TokenInverter
+from gradleak.inversion.networks import IGNORED, NetworkSettings, TokenInverter
 from gradleak.inversion.reading import features_for, inverter_for
 from gradleak.inversion.samples import SampleGradients
 from gradleak.inversion.training import Example, Problem
 from gradleak.models.target import Batch, TargetModel
 
-# Positions that hold no token of the text, as cross-entropy knows them.
-IGNORED = -100
 # Examples from which features' typical sizes are taken.
 FIRST_LOOK = 64
 # Examples checked at once.
@@ -81,12 +78,14 @@ class TextProblem(Problem):
         return [(self._noised(self._read(ids, -1 - i), -1 - i), self._wanted(ids)) for i, ids in enumerate(pieces)]
 
     def loss(self, found: Tensor, wanted: Tensor) -> Tensor:
-        return F.cross_entropy(found.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+        return self.network.loss(found, wanted)
 
     def accuracy(self) -> float:
         """The share of the held-out tokens that the network tells."""
         with torch.no_grad():
-            pairs = [(self.network(given).argmax(dim=-1), wanted) for given, wanted in self.held_out()]
+            pairs = [
+                (self.network.logits(self.network(given)).argmax(-1), wanted) for given, wanted in self.held_out()
+            ]
         right = sum(int(((found == wanted) & (wanted != IGNORED)).sum()) for found, wanted in pairs)
         return right / sum(int((wanted != IGNORED).sum()) for _, wanted in pairs)
 
