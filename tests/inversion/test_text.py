@@ -10,11 +10,15 @@ from tiny import tiny_model
 
 from gradleak import Client, GradleakError, attack, score
 from gradleak.defenses import parse_defenses
+from gradleak.defenses.dpsgd import sentence_losses
 from gradleak.inversion.auxiliary import gather_auxiliary
+from gradleak.inversion.features import Guess, Structured
 from gradleak.inversion.networks import IGNORED, NetworkSettings
 from gradleak.inversion.run import train_inverter, usual_network
+from gradleak.inversion.samples import SampleGradients
 from gradleak.inversion.text import TextProblem
 from gradleak.inversion.training import TrainSettings
+from gradleak.models.target import Batch
 from gradleak.scenario.data import read_data
 from gradleak.scenario.windows import cut_rows, windows
 
@@ -100,9 +104,11 @@ def test_features_in_training_are_those_of_updates(model, features, defense):
     chain = parse_defenses(defense)
     problem = TextProblem(model, auxiliary(model), chain, NETWORK.model_copy(update={"features": features}))
     given, wanted = problem.draw(0, 3)
+    guess = problem._guess(wanted, 0)
     for row in range(3):
         update = Client(model, defenses=chain).update([model.decode(wanted[row].tolist())])
-        found = problem.features.of({name: tensor[None] for name, tensor in update.tensors.items()})[0]
+        tensors = {name: tensor[None] for name, tensor in update.tensors.items()}
+        found = problem.features.of(tensors, Guess(guess.tokens[row, None], guess.known[row, None]))[0]
         if "noise" in str(defense):
             assert float((found - given[row]).abs().mean()) < float(given[row].abs().mean())
             assert not torch.equal(found, given[row])
@@ -111,12 +117,33 @@ def test_features_in_training_are_those_of_updates(model, features, defense):
 
 
 def test_kept_features_are_those_computed_anew(model):
-    problem = TextProblem(model, auxiliary(model), [], NETWORK)
+    problem = TextProblem(model, auxiliary(model), [], NETWORK.model_copy(update={"features": "hashed"}))
     first, again = problem.draw(0, 5)[0].clone(), problem.draw(0, 5)[0]
     assert problem._kept is not None
     assert torch.equal(first, again)
     problem._kept = None
     assert torch.allclose(problem.draw(0, 5)[0], first, rtol=1e-3, atol=1e-4 * float(first.abs().max()))
+
+
+def test_known_tokens_take_the_mixture_apart(model):
+    """With all tokens known, what was told to a layer's output at each position comes out as autograd has it."""
+    features, ids = Structured(model, LENGTH), auxiliary(model).sequences[:4]
+    batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
+    tensors = SampleGradients(model, features.names).of(batch, ids)
+    outputs = []
+    last = model.adapter.parts[-1]["ffn_out"].module
+    hook = last.register_forward_hook(lambda module, args, output: outputs.append(output))
+    losses = sentence_losses(model, batch, ids)
+    hook.remove()
+    (wanted,) = torch.autograd.grad(losses.sum(), outputs)
+    width, layers = wanted.shape[-1], len(model.adapter.layers)
+    first = width + 1 + 3 * width * (layers - 1)
+    likeness = []
+    for known in (torch.ones_like(batch.mask), torch.zeros_like(batch.mask)):
+        found = features.of(tensors, Guess(ids, known))[..., first : first + width]
+        likeness.append(float(torch.cosine_similarity(found[:, :-1], wanted[:, :-1], dim=-1).mean()))
+    assert likeness[0] > 0.9 > likeness[1]
+    assert torch.equal(features.of(tensors, Guess(ids, torch.zeros_like(batch.mask))), features.of(tensors))
 
 
 def test_special_tokens_are_not_learned(tiny_bert):

@@ -10,7 +10,7 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
 from gradleak.budget import Budget
 from gradleak.errors import GradleakError
-from gradleak.inversion.reading import Read, TextReader
+from gradleak.inversion.reading import PASSES, Read, TextReader
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
@@ -19,6 +19,7 @@ from gradleak.update import Update
 
 class LtiOptions(AttackOptions):
     inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; must be said")
+    passes: int = Field(PASSES, ge=1, le=100, description="times the update is read, each with what is known then")
 
 
 class Lti(Attack):
@@ -44,7 +45,7 @@ class Lti(Attack):
         for number, update in enumerate(updates, start=1):
             started = time.monotonic()
             with peak_memory(model.device) as memory:
-                read = None if budget.over else reader.read(update)
+                read = None if budget.over else reader.read(update, self.options.passes)
             found.append(
                 Reconstruction(
                     sentences=[] if read is None else [_sentence(read, model)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
@@ -20,14 +21,22 @@ SIGNAL_RIDGE, INPUT_RIDGE = 0.05, 0.03
 SEQUENCES = 512
 
 
+@dataclass(frozen=True)
+class Guess:
+    """Token sequences that updates may be of, (rows, positions), and at which positions that is more than a guess."""
+
+    tokens: Tensor
+    known: Tensor
+
+
 class Features(Protocol):
-    """Reads many updates at once; every tensor is (rows, *shape)."""
+    """Reads many updates at once; every tensor is (rows, *shape). A guess helps those that can use it."""
 
     names: list[str]
     """The tensors that are read."""
     size: int
 
-    def of(self, tensors: Mapping[str, Tensor]) -> Tensor: ...
+    def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor: ...
 
 
 class Hashed:
@@ -39,7 +48,7 @@ class Hashed:
         self.size = max(1, round(share * total))
         self.hashing = Hashing(shapes, self.size, seed)
 
-    def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
+    def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor:
         """(rows, bins)."""
         return self.hashing.of({name: tensors[name] for name in self.names if name in tensors})
 
@@ -53,6 +62,9 @@ class Structured:
     rows are keys to the inputs. And what a position's inputs are on average over tokens differs between positions, so
     that is a key to the derivatives, and these in turn to the inputs; neither needs a row, which counts where pruning
     has left none. Inputs are seen through the block's first matrix, back at the width of the word table.
+
+    Where a position's token is known, its inputs are not only known on average: running the model on the guess tells
+    them. So an update can be read again with what was read at first.
     """
 
     def __init__(self, model: TargetModel, length: int) -> None:
@@ -65,42 +77,53 @@ class Structured:
         self._parts = [parts["ffn_out"] for parts in model.adapter.parts]
         weights = dict(model.module.named_parameters())
         self._into = [p["ffn_in"].of(weights[p["ffn_in"].weight_name].detach()) for p in model.adapter.parts]
-        usual = usual_inputs(model, [part.module for part in self._parts], length)
-        self._usual = [unmixing(inputs[None], INPUT_RIDGE) for inputs in usual]
+        self._model = model
+        self._usual = [inputs.mean(dim=0) for inputs in self._inputs(_random_sequences(model, length))]
         self.names = [self._table, *(part.weight_name for part in self._parts)]
-        self.size = model.word_table.shape[1] * (1 + 3 * len(self._parts))
+        self.size = model.word_table.shape[1] * (1 + 3 * len(self._parts)) + 1
 
-    def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
+    def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor:
         """(rows, positions, features)."""
+        keys, known = self._keys(guess)
         rows = tensors[self._table][:, self._rows]
-        views = [rows]
+        views = [rows, known.expand(len(rows), -1)[..., None].to(rows.dtype)]
         by_rows = unmixing(rows, SIGNAL_RIDGE)
         for number, part in enumerate(self._parts):
             states = _matrix(tensors[part.weight_name], part.transposed)  # (rows, width, wide)
-            signals = self._usual[number] @ states.transpose(1, 2)  # (rows, positions, width)
+            signals = unmixing(keys[number], INPUT_RIDGE) @ states.transpose(1, 2)  # (rows, positions, width)
             inputs = torch.cat([by_rows, unmixing(signals, SIGNAL_RIDGE)], dim=1) @ states @ self._into[number]
             views += [signals, *inputs.chunk(2, dim=1)]
         return torch.cat(views, dim=-1)
 
+    def _keys(self, guess: Guess | None) -> tuple[list[Tensor], Tensor]:
+        """Every layer's inputs as far as they are known, (rows, positions, wide), and at which positions they are."""
+        if guess is None:
+            return [usual[None] for usual in self._usual], torch.zeros(1, len(self._usual[0]))
+        seen = self._inputs(guess.tokens)
+        where = guess.known[..., None]
+        return [torch.where(where, own, usual) for own, usual in zip(seen, self._usual, strict=True)], guess.known
 
-def usual_inputs(model: TargetModel, modules: Sequence[nn.Module], length: int) -> list[Tensor]:
-    """What modules see at every position, (positions, inputs) each, on average over sequences of random tokens."""
+    def _inputs(self, tokens: Tensor) -> list[Tensor]:
+        """What the last matrices of the feed-forward blocks see, (sequences, positions, wide) each."""
+        found: dict[nn.Module, Tensor] = {}
+
+        def watch(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            found[module] = args[0]
+
+        hooks = [part.module.register_forward_pre_hook(watch) for part in self._parts]
+        try:
+            with torch.no_grad():
+                self._model.module.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [found[part.module] for part in self._parts]
+
+
+def _random_sequences(model: TargetModel, length: int) -> Tensor:
     usual = model.text_tokens.nonzero()[:, 0]
     generator = torch.Generator().manual_seed(0)
-    ids = usual[torch.randint(len(usual), (SEQUENCES, length), generator=generator)]
-    found: dict[nn.Module, Tensor] = {}
-
-    def watch(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        found[module] = args[0].mean(dim=0)
-
-    hooks = [module.register_forward_pre_hook(watch) for module in modules]
-    try:
-        with torch.no_grad():
-            model.module.base_model(input_ids=ids, attention_mask=torch.ones_like(ids))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return [found[module] for module in modules]
+    return usual[torch.randint(len(usual), (SEQUENCES, length), generator=generator)]
 
 
 def unmixing(keys: Tensor, ridge: float) -> Tensor:

@@ -13,6 +13,7 @@ from gradleak.defenses import parse_defenses
 from gradleak.files import output_folder
 from gradleak.inversion.auxiliary import gather_auxiliary
 from gradleak.inversion.networks import NetworkSettings
+from gradleak.inversion.reading import PASSES
 from gradleak.inversion.saved import InverterManifest, save_inverter
 from gradleak.inversion.text import TextProblem
 from gradleak.inversion.training import TrainSettings, train
@@ -66,7 +67,7 @@ def train_inverter(
             training=training,
         )
         save_inverter(folder, problem.network.state_dict(), manifest)
-        return manifest, problem.accuracy()
+        return manifest, problem.accuracy(PASSES)
 
 
 def usual_network(model: TargetModel, **given: Any) -> NetworkSettings:
