@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from hypothesis import given
@@ -62,10 +64,14 @@ def test_what_does_not_fit_is_refused(tiny_bert, change, message):
         Form.of(tiny_bert.module).named(tensors)
 
 
+@functools.cache
+def small_form():
+    return Form.of(tiny_model("bert", "classification", layers=1, width=4).module)
+
+
 @given(st.dictionaries(st.text(max_size=20) | st.just("classifier.bias"), st.integers(0, 3), max_size=4))
 def test_any_names_are_found_or_refused(tables):
-    model = tiny_model("bert", "classification", layers=1, width=4)
-    form = Form.of(model.module)
+    form = small_form()
     try:
         found = form.named({name: torch.zeros(size) for name, size in tables.items()})
     except GradleakError as error:
