@@ -62,18 +62,31 @@ class Hashes(_Model):
     code: str = Field(description="of the source of the attack, the defences, the client and the scoring")
 
 
-class SweepCell(_Model):
-    """One audit of a sweep: what was asked, what decided it, how it ended, and its results."""
+class Seeds(_Model):
+    """Where a cell's randomness comes from; both are made from hashes, so neither order nor workers matter."""
+
+    data: int = Field(description="of the texts, the clients' noise and the control: the same for every attack")
+    attack: int = Field(description="of the attack")
+
+
+class Cell(_Model):
+    """One audit of a sweep before it is run: what is asked, and what decides the answer."""
+
+    id: str = Field(description="the file's name: readable, and ending in the hash of all that decides the result")
+    settings: AuditConfig = Field(description="the cell as an audit; seed is the sweep's, not the derived one")
+    hashes: Hashes
+    seeds: Seeds
+    threads: int = Field(1, ge=1)
+
+
+class SweepCell(Cell):
+    """The same after it ended."""
 
     schema_version: Literal[1] = 1
-    id: str = Field(description="the file's name: readable, and ending in the hash of all that decides the result")
     status: Status
     limit: LimitName | None = Field(None, description="which limit ended it, if one did")
     error: str | None = Field(None, description="why it failed, or what a limit did")
-    settings: AuditConfig = Field(description="the cell as an audit; seed is the sweep's, not the derived one")
-    hashes: Hashes
     limits: Limits = Limits()
-    threads: int = Field(1, ge=1)
     attempts: int = Field(1, ge=1, description="how often it was begun; more than one if a worker died")
     seconds: float = Field(description="wall-clock time of the attempt that ended it, loading included")
     results: Results | None = Field(None, description="the audit; null if it failed or a limit killed it")
