@@ -15,9 +15,9 @@ from gradleak.progress import SILENT, Progress
 from gradleak.runner.cell import Cell, Hashes, Seeds
 from gradleak.runner.code import code_version
 from gradleak.runner.known import KnownModels, looks
-from gradleak.runner.plan import ModelSpec, SweepConfig, describe
+from gradleak.runner.plan import ModelSpec, SweepConfig
 from gradleak.scenario.data import read_data
-from gradleak.tradeoff.chains import Chain, canonical
+from gradleak.tradeoff.chains import NONE, Chain, canonical
 from gradleak.update import GRANTS, ClientRule
 
 
@@ -43,10 +43,11 @@ def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cel
     the defence or the model face the same private batches. The attack's own randomness comes from all that decides
     the result but the code: what a change to the code does is seen under the same draws.
     """
-    decides = {**_canonical(settings), "model": model, "data": data, "threads": threads}
+    said = _canonical(settings)
+    decides = {**said, "model": model, "data": data, "threads": threads}
     code = code_version(settings.attack, settings.defenses)
     return Cell(
-        id=f"{readable(describe(settings))}-{digest({**decides, 'code': code})[:16]}",
+        id=f"{readable(_name(said))}-{digest({**decides, 'code': code})[:16]}",
         settings=settings,
         hashes=Hashes(model=model, data=data, code=code),
         seeds=Seeds(
@@ -55,6 +56,12 @@ def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cel
         ),
         threads=threads,
     )
+
+
+def _name(said: dict[str, Any]) -> str:
+    """What people look for among files, the same for every way to write it; models and data go by their hashes."""
+    chain = " ".join(said["defenses"]) or NONE
+    return f"{said['attack']} b{said['batch_size']} {said['client']} {chain} {said['observe']} s{said['seed']}"
 
 
 def _canonical(settings: AuditConfig) -> dict[str, Any]:
