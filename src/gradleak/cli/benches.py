@@ -77,3 +77,18 @@ def bench_trust(
     finish(limit)
     if not found.held:
         raise typer.Exit(1)
+
+
+@bench_app.command("store")
+def bench_store(
+    folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
+    model: Annotated[str, typer.Option(help="Built-in name or folder.")] = "minilm",
+    cells: Annotated[int, typer.Option(min=80, help="How many cells to plan and write.")] = 10_000,
+) -> None:
+    """Plan, write and look over a large sweep's cells, all with one result: what the driver and the disk bear."""
+    from gradleak.bench.store import bench_store as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        found = run(folder, model, cells, progress)
+    typer.echo(str(found))
