@@ -1,0 +1,155 @@
+"""Results sorted into attempts: all trials of one attack on one scenario, from one audit or from several seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradleak.models.selection import ALL
+from gradleak.results import Results, Scenario, Trial
+from gradleak.scoring.interval import Interval, bootstrap
+
+# What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
+# seen follows from the defences and from which part is shown.
+_ASIDE = {"seed", "trials", "observed"}
+
+NO_DEFENSE = "none"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attack on one scenario."""
+
+    attack: str
+    scenario: Scenario
+    trials: list[Trial]
+
+    def interval(self, metric: str) -> Interval:
+        return bootstrap([trial.scores[metric] for trial in self.trials])
+
+    def control(self, metric: str) -> Interval:
+        return bootstrap([trial.control_scores[metric] for trial in self.trials])
+
+    def found(self, name: str) -> Interval | None:
+        """What it found beside sentences; None if it did not look for it."""
+        values = [trial.found[name] for trial in self.trials if name in trial.found]
+        return bootstrap(values) if values else None
+
+    @property
+    def unfinished(self) -> int:
+        return sum(trial.status != "completed" for trial in self.trials)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A scenario with all attempts on it, under a name that tells it from the others of the folder."""
+
+    name: str
+    scenario: Scenario
+    attempts: list[Attempt]
+
+    @property
+    def defense(self) -> str:
+        return defense_name(self.scenario)
+
+
+def group(results: Sequence[Results]) -> list[Group]:
+    """The scenarios of these results in the order in which they come, each with its attempts."""
+    by_scenario: dict[str, dict[str, list[Cell]]] = {}
+    for cell in cells_of(results):
+        by_scenario.setdefault(_key(cell.results.scenario), {}).setdefault(cell.attack, []).append(cell)
+    groups = []
+    for by_attack in by_scenario.values():
+        first = next(iter(by_attack.values()))[0]
+        attempts = [
+            Attempt(attack, first.results.scenario, _different([t for cell in own for t in cell.results.trials]))
+            for attack, own in by_attack.items()
+        ]
+        groups.append(Group(first.scenario, first.results.scenario, attempts))
+    return groups
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One audit among others, under the names that tell it from them."""
+
+    scenario: str
+    defense: str
+    attack: str
+    results: Results
+
+
+def cells_of(results: Sequence[Results]) -> list[Cell]:
+    """Every audit with its names, in order."""
+    different = {_key(one.scenario): one.scenario for one in results}
+    names = dict(zip(different, scenario_names(list(different.values())), strict=True))
+    attacks = attack_names(results)
+    return [
+        Cell(names[_key(one.scenario)], defense_name(one.scenario), attacks[_attack_key(one)], one) for one in results
+    ]
+
+
+def attack_names(results: Sequence[Results]) -> dict[str, str]:
+    """A name for every attack: its own, and those of its options that differ between the ones that share it."""
+    options: dict[str, dict[str, dict[str, object]]] = {}
+    for one in results:
+        options.setdefault(one.attack.name, {})[_attack_key(one)] = one.attack.options
+    names = {}
+    for attack, each in options.items():
+        keys = dict.fromkeys(key for own in each.values() for key in own)
+        telling = [key for key in keys if len({json.dumps(own.get(key), default=str) for own in each.values()}) > 1]
+        for number, own in each.items():
+            said = ", ".join(f"{key}={own[key]}" for key in telling if own.get(key) is not None)
+            names[number] = f"{attack} ({said})" if said else attack
+    return names
+
+
+def scenario_names(scenarios: Sequence[Scenario]) -> list[str]:
+    """A name for each: what differs between them but for the defence, or the whole setting where nothing does.
+
+    The defence has a place of its own wherever scenarios are listed.
+    """
+    settings = [_settings(scenario) for scenario in scenarios]
+    telling = [key for key in settings[0] if len({own[key] for own in settings}) > 1] if settings else []
+    return [", ".join(own[key] for key in telling or ("model", "data", "batch", "client")) for own in settings]
+
+
+def defense_name(scenario: Scenario) -> str:
+    return " + ".join(scenario.defenses) or NO_DEFENSE
+
+
+def _settings(scenario: Scenario) -> dict[str, str]:
+    """A scenario in short words, without its defences."""
+    return {
+        "model": Path(scenario.model).name,
+        "weights": f"weights {scenario.model_fingerprint[:8]}",
+        "data": Path(scenario.data).name,
+        "batch": f"batch {scenario.batch_size}",
+        "client": str(scenario.client),
+        "observed": f"sees {_selection(scenario)}",
+        "known": f"told {', '.join(scenario.known) or 'nothing'}",
+    }
+
+
+def decisive(scenario: Scenario) -> dict[str, object]:
+    """Everything that tells a scenario from another."""
+    return {**scenario.model_dump(mode="json", exclude=_ASIDE), "selection": _selection(scenario)}
+
+
+def _key(scenario: Scenario) -> str:
+    return json.dumps(decisive(scenario), sort_keys=True)
+
+
+def _selection(scenario: Scenario) -> str:
+    return ALL if scenario.observed is None else scenario.observed.selection
+
+
+def _attack_key(results: Results) -> str:
+    return json.dumps([results.attack.name, results.attack.options], sort_keys=True, default=str)
+
+
+def _different(trials: Sequence[Trial]) -> list[Trial]:
+    """The same trial twice, as when a folder was copied, is one trial."""
+    return list({(trial.seed, *trial.truth): trial for trial in trials}.values())
