@@ -56,3 +56,24 @@ def _gathered(folder: Path, redact: bool) -> Gathered:
 
     found = gather(folder)
     return dataclasses.replace(found, results=[masked(one, redact) for one in found.results])
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder to compare with.")],
+    second: Annotated[Path, typer.Argument(help="The folder that is compared.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for compare.html and compare.json.")] = None,
+    redact: Redact = False,
+) -> None:
+    """Compare two runs: what the second reads more or less of, attack by attack and sentence by sentence."""
+    from rich.console import Console
+
+    from gradleak.files import output_folder
+    from gradleak.report.compare import print_comparison, write_comparison
+    from gradleak.verdict.compare import compare as run
+
+    found = run(_gathered(first, redact).results, _gathered(second, redact).results, (str(first), str(second)))
+    print_comparison(found, Console())
+    if out is not None:
+        with output_folder(out) as folder:
+            typer.echo(f"page  {write_comparison(found, folder)}")

@@ -34,7 +34,7 @@ COLUMN_NAMES = {
     **{name: METRIC_NAMES[name] for name in SCORES},
 }
 # Shown for every sentence; the others where one sentence is looked at.
-SHOWN_SCORES = ("rouge1", "rouge2", "rougeL")
+SHOWN_SCORES = ("rougeL",)
 MASKED = "Texts are masked: every word is a number, equal words of a trial have equal numbers."
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradleak.models.selection import ALL
-from gradleak.results import Results, Scenario, Trial
+from gradleak.results import AttackInfo, Results, Scenario, Trial
 from gradleak.scoring.interval import Interval, bootstrap
 
 # What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
@@ -19,12 +19,33 @@ NO_DEFENSE = "none"
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One attack on one scenario."""
+class Cell:
+    """One audit among others, under the names that tell it from them."""
 
+    scenario: str
+    defense: str
     attack: str
+    results: Results
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes it an attempt of its own: the scenario, and the attack with its options."""
+        return _key(self.results.scenario), _attack_key(self.results)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attack on one scenario, under the names of its cells."""
+
+    place: str
+    attack: str
+    info: AttackInfo
     scenario: Scenario
     trials: list[Trial]
+
+    @property
+    def defense(self) -> str:
+        return defense_name(self.scenario)
 
     def interval(self, metric: str) -> Interval:
         return bootstrap([trial.scores[metric] for trial in self.trials])
@@ -57,28 +78,10 @@ class Group:
 
 def group(results: Sequence[Results]) -> list[Group]:
     """The scenarios of these results in the order in which they come, each with its attempts."""
-    by_scenario: dict[str, dict[str, list[Cell]]] = {}
-    for cell in cells_of(results):
-        by_scenario.setdefault(_key(cell.results.scenario), {}).setdefault(cell.attack, []).append(cell)
-    groups = []
-    for by_attack in by_scenario.values():
-        first = next(iter(by_attack.values()))[0]
-        attempts = [
-            Attempt(attack, first.results.scenario, _different([t for cell in own for t in cell.results.trials]))
-            for attack, own in by_attack.items()
-        ]
-        groups.append(Group(first.scenario, first.results.scenario, attempts))
-    return groups
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One audit among others, under the names that tell it from them."""
-
-    scenario: str
-    defense: str
-    attack: str
-    results: Results
+    found: dict[str, list[Attempt]] = {}
+    for (scenario, _), attempt in attempts_of(cells_of(results)).items():
+        found.setdefault(scenario, []).append(attempt)
+    return [Group(own[0].place, own[0].scenario, own) for own in found.values()]
 
 
 def cells_of(results: Sequence[Results]) -> list[Cell]:
@@ -89,6 +92,23 @@ def cells_of(results: Sequence[Results]) -> list[Cell]:
     return [
         Cell(names[_key(one.scenario)], defense_name(one.scenario), attacks[_attack_key(one)], one) for one in results
     ]
+
+
+def attempts_of(cells: Sequence[Cell]) -> dict[tuple[str, str], Attempt]:
+    """The cells of one attack on one scenario together, by what makes them one."""
+    alike: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault(cell.key, []).append(cell)
+    return {
+        key: Attempt(
+            own[0].scenario,
+            own[0].attack,
+            own[0].results.attack,
+            own[0].results.scenario,
+            _different([trial for cell in own for trial in cell.results.trials]),
+        )
+        for key, own in alike.items()
+    }
 
 
 def attack_names(results: Sequence[Results]) -> dict[str, str]:
@@ -120,6 +140,11 @@ def defense_name(scenario: Scenario) -> str:
     return " + ".join(scenario.defenses) or NO_DEFENSE
 
 
+def decisive(scenario: Scenario) -> dict[str, object]:
+    """Everything that tells a scenario from another."""
+    return {**scenario.model_dump(mode="json", exclude=_ASIDE), "selection": _selection(scenario)}
+
+
 def _settings(scenario: Scenario) -> dict[str, str]:
     """A scenario in short words, without its defences."""
     return {
@@ -133,17 +158,12 @@ def _settings(scenario: Scenario) -> dict[str, str]:
     }
 
 
-def decisive(scenario: Scenario) -> dict[str, object]:
-    """Everything that tells a scenario from another."""
-    return {**scenario.model_dump(mode="json", exclude=_ASIDE), "selection": _selection(scenario)}
+def _selection(scenario: Scenario) -> str:
+    return ALL if scenario.observed is None else scenario.observed.selection
 
 
 def _key(scenario: Scenario) -> str:
     return json.dumps(decisive(scenario), sort_keys=True)
-
-
-def _selection(scenario: Scenario) -> str:
-    return ALL if scenario.observed is None else scenario.observed.selection
 
 
 def _attack_key(results: Results) -> str:
