@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import itertools
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -34,24 +36,19 @@ class Browser:
     def __init__(self, program: str, profile: Path) -> None:
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
-        # Chromium reads commands from descriptor 3 and answers on 4; a shell puts the pipes there.
+        # Chromium reads commands from descriptor 3 and answers on 4. The pipes may lie there themselves, so they are
+        # copied to higher numbers before they are put in place.
+        high_in, high_out = (fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs_in, theirs_out))
+        place = f"import os, sys; os.dup2({high_in}, 3); os.dup2({high_out}, 4); os.execvp(sys.argv[1], sys.argv[1:])"
         self.process = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}',
-                "sh",
-                program,
-                *FLAGS,
-                f"--user-data-dir={profile}",
-            ],
-            pass_fds=(theirs_in, theirs_out),
+            [sys.executable, "-c", place, program, *FLAGS, f"--user-data-dir={profile}"],
+            pass_fds=(high_in, high_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        for end in (theirs_in, theirs_out, high_in, high_out):
+            os.close(end)
         self._in, self._out, self._buffer = ours_in, ours_out, b""
         self._numbers = itertools.count(1)
         self._session: str | None = None

@@ -45,7 +45,7 @@ def marks(truth: str, recovered: str) -> list[tuple[str, str]]:
     pieces = [(piece, {"pair": "p", "word": "w", "none": ""}[mark]) for piece, mark in highlight(truth, recovered)]
     for number, (piece, mark) in enumerate(pieces):
         after = pieces[number + 1][1] if number + 1 < len(pieces) else ""
-        if piece.isspace() and merged and merged[-1][1] == after:  # a gap between two that are alike joins them
+        if piece.isspace() and after == "p" and merged and merged[-1][1] == "p":  # the gap belongs to the pair
             mark = after
         if merged and merged[-1][1] == mark:
             merged[-1] = (merged[-1][0] + piece, mark)
