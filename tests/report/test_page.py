@@ -42,7 +42,9 @@ def several():
     ):
         base = sample_results()
         pairs = [trial.pairs[0] for trial in base.trials]
-        pairs[0].reconstruction = HOSTILE if number == 3 else pairs[0].reconstruction
+        if number == 3:
+            pairs[0].reconstruction = HOSTILE
+            pairs[0].scores.update(rougeL=0.0)
         pairs[1].reconstruction = f"=loan {number}"
         pairs[1].scores.update(rougeL=10.0 * number, exact_match=100.0 * (number == 2))
         found.append(
