@@ -57,14 +57,12 @@ class Auto(Attack):
     ) -> list[Reconstruction]:
         gradients = [as_gradient(update) for update in updates]
         with peak_memory(model.device) as memory:
-            outcomes, spent = self._prove(gradients, model, seeds, budget, progress)
-            found = [
-                _finished(as_reconstruction(outcome, model), outcome, seconds, budget)
-                for outcome, seconds in zip(outcomes, spent, strict=True)
-            ]
+            outcomes, found = self._prove(gradients, model, seeds, budget, progress)
             for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found):
-                if budget.over:
-                    break
+                if budget.over:  # matching was still to come, so proving alone does not complete the attack
+                    for number in numbers:
+                        found[number] = found[number].model_copy(update={"status": budget.reason})
+                    continue
                 matched = attack.run(
                     rest, model, budget=budget, progress=progress, seeds=[seeds[number] for number in numbers]
                 )
@@ -79,17 +77,22 @@ class Auto(Attack):
         seeds: Sequence[int],
         budget: Budget,
         progress: Progress,
-    ) -> tuple[list[Outcome], list[float]]:
-        outcomes, spent = [], []
+    ) -> tuple[list[Outcome], list[Reconstruction]]:
+        outcomes, found = [], []
         progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
         for number, (gradient, seed) in enumerate(zip(gradients, seeds, strict=True)):
             started = time.monotonic()
             own = budget.part(EXACT_SHARE / (len(gradients) - number))  # a hard update must not take the others' time
-            outcomes.append(recover(gradient, model, seed, own, show_in(progress, number)))
-            spent.append(time.monotonic() - started)
+            outcome = recover(gradient, model, seed, own, show_in(progress, number))
+            spent = {
+                "seconds": time.monotonic() - started,
+                "status": "completed" if outcome.complete else own.reason,
+            }
+            outcomes.append(outcome)
+            found.append(as_reconstruction(outcome, model).model_copy(update=spent))
             progress.advance(number + 1)
         progress.end()
-        return outcomes, spent
+        return outcomes, found
 
     def _plan(
         self,
@@ -140,13 +143,8 @@ def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[Reason
     return [*reasons, little] if little else reasons
 
 
-def _finished(found: Reconstruction, outcome: Outcome, seconds: float, budget: Budget) -> Reconstruction:
-    status = "completed" if outcome.complete else budget.reason
-    return found.model_copy(update={"seconds": seconds, "status": status})
-
-
 def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:
-    """Proved sentences first, then those that matching adds."""
+    """Proved sentences first, then those that matching adds. A proof that was cut short stays said."""
     added: list[Sentence] = [sentence.model_copy(update={"stage": stage}) for sentence in matched.sentences]
     both = {
         name: None if first is None and proved.sentences else [*(first or []), *(second or [])] or None
@@ -164,7 +162,7 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
             "loss": matched.loss,
             "trace": matched.trace,
             "seconds": proved.seconds + matched.seconds,
-            "status": matched.status,
+            "status": matched.status if proved.status == "completed" else proved.status,
             "notes": [*proved.notes, *matched.notes],
             "reasons": [*proved.reasons, *matched.reasons],
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,14 @@ class Attempt:
     @property
     def unfinished(self) -> int:
         return sum(trial.status != "completed" for trial in self.trials)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An attempt that was planned and has no result: it failed, a limit killed it, or it was not run."""
+
+    name: str
+    on: Callable[[Scenario], bool]
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,7 @@ def defense_name(scenario: Scenario) -> str:
 
 def decisive(scenario: Scenario) -> dict[str, object]:
     """Everything that tells a scenario from another."""
-    return {**scenario.model_dump(mode="json", exclude=_ASIDE), "selection": _selection(scenario)}
+    return {**scenario.model_dump(mode="json", exclude=_ASIDE), "selection": selection(scenario)}
 
 
 def _settings(scenario: Scenario) -> dict[str, str]:
@@ -153,12 +161,12 @@ def _settings(scenario: Scenario) -> dict[str, str]:
         "data": Path(scenario.data).name,
         "batch": f"batch {scenario.batch_size}",
         "client": str(scenario.client),
-        "observed": f"sees {_selection(scenario)}",
+        "observed": f"sees {selection(scenario)}",
         "known": f"told {', '.join(scenario.known) or 'nothing'}",
     }
 
 
-def _selection(scenario: Scenario) -> str:
+def selection(scenario: Scenario) -> str:
     return ALL if scenario.observed is None else scenario.observed.selection
 
 

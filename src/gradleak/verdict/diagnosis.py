@@ -53,6 +53,8 @@ def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     """Everything that stood in the way of one trial."""
     reasons = trial.reconstruction.reasons
     found = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
+    if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
+        return [*found, ("tokens-only", {})]
     if not found and any(reason.kind == "no-gap" for reason in reasons):
         return [("no-gap", {})]
     return found or [("search", {})]
@@ -123,6 +125,8 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
                 f"{many} ({numbers['steps']:.0f}): as one gradient, even the true batch explains the update only up "
                 f"to a cosine distance of {numbers['distance']:.2g}"
             )
+        case "tokens-only":
+            return "it looks for tokens, not for sentences, or had too few of them to write any"
         case "no-gap":
             return "the spectra show no rank: the batch is too large for them, or noise covers them"
     return "nothing known stood in the way: the search did not find them, and a longer or better one may"

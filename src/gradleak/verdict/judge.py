@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from gradleak.results import Results, Trial
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
-from gradleak.verdict.attempts import Attempt, Group, group
+from gradleak.verdict.attempts import Attempt, Group, Missing, group
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose
 from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, Verdict
@@ -20,15 +20,15 @@ MEASURE = "rougeL"
 
 
 def judge(
-    results: Sequence[Results], missing: Sequence[str] = (), costs: Mapping[str, Interval] | None = None
+    results: Sequence[Results], missing: Sequence[Missing] = (), costs: Mapping[str, Interval] | None = None
 ) -> Verdict:
     """The verdict on every scenario among these results, the worst first.
 
-    `missing` names attempts that have no result; `costs` is what defences cost in a model's quality, by their name,
+    `missing` are attempts that have no result; `costs` is what defences cost in a model's quality, by their name,
     where that was measured.
     """
     groups = group(results)
-    judged = [(one, judge_group(one)) for one in groups]
+    judged = [(one, judge_group(one, [own.name for own in missing if own.on(one.scenario)])) for one in groups]
     with_changes = [
         own.model_copy(update={"change": helpful_change(one, own, judged, costs or {})}) for one, own in judged
     ]
@@ -37,28 +37,23 @@ def judge(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         level=with_changes[0].level if with_changes else "unfinished",
         scenarios=with_changes,
-        missing=list(missing),
+        missing=[one.name for one in missing],
         caveat=CAVEAT,
     )
 
 
-def judge_one(results: Results) -> ScenarioVerdict:
-    """The verdict on a single audit."""
-    (only,) = group([results])
-    return judge_group(only)
-
-
-def judge_group(one: Group) -> ScenarioVerdict:
+def judge_group(one: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
     """All attempts on one scenario."""
     attacks = sorted(map(judge_attempt, one.attempts), key=lambda own: -own.leak.mean)
-    found, best = level(attacks), strongest(attacks)
+    found, best = level(attacks, len(missing)), strongest(attacks)
     return ScenarioVerdict(
         scenario=one.name,
         defense=one.defense,
         level=found,
-        headline=headline(found, best, attacks),
+        headline=headline(found, best, attacks, len(missing)),
         strongest=best.attack,
         attacks=attacks,
+        missing=list(missing),
     )
 
 

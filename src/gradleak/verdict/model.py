@@ -19,7 +19,7 @@ LEVELS: tuple[Level, ...] = ("critical", "high", "moderate", "unfinished", "uncl
 
 ObstacleKind = Literal[
     "budget", "tensors-missing", "rank-limit", "noise", "coarse-values", "local-steps", "dropout", "not-told",
-    "no-gap", "search",
+    "tokens-only", "no-gap", "search",
 ]  # fmt: skip
 
 
@@ -70,6 +70,7 @@ class ScenarioVerdict(_Model):
     headline: str
     strongest: str = Field(description="the attack with the highest ROUGE-L")
     attacks: list[AttackVerdict] = Field(description="every attack that was tried, the strongest first")
+    missing: list[str] = Field(default_factory=list, description="attempts on it that have no result")
     change: str | None = Field(default=None, description="what measured change would have helped, if one would")
 
 

@@ -20,8 +20,11 @@ ENOUGH_TRIALS = 10
 NAMED = 50.0
 
 
-def level(attacks: Sequence[AttackVerdict]) -> Level:
-    """The level of a scenario; every attack counts, not only the strongest."""
+def level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
+    """The level of a scenario; every attack counts, not only the strongest.
+
+    `missing` is the number of attempts that were planned and have no result.
+    """
     if any(one.whole.mean >= WHOLE and one.control_whole < GUESSED_WHOLE for one in attacks):
         return "critical"
     clear = [one for one in attacks if clearly_leaks(one)]
@@ -29,7 +32,7 @@ def level(attacks: Sequence[AttackVerdict]) -> Level:
         return "high"
     if clear or any(names_tokens(one) for one in attacks):
         return "moderate"
-    if not attacks or any(one.unfinished for one in attacks):
+    if not attacks or missing or any(one.unfinished for one in attacks):
         return "unfinished"
     if any(too_rough(one) for one in attacks):
         return "unclear"

@@ -12,7 +12,7 @@ from gradleak.words import counted, listing
 
 CAVEAT = (
     "A verdict says what was tried and what it read back. Another attack, more steps or other data may read more: "
-    "no level means that nothing can be read."
+    "there is no level that says nothing can be read."
 )
 
 _NAMES = {
@@ -21,7 +21,7 @@ _NAMES = {
 }
 
 
-def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]) -> str:
+def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict], missing: int = 0) -> str:
     """One sentence: the level and the numbers it rests on."""
     score = f"ROUGE-L {said(best.leak)}, guessing without the update {said(best.control)}"
     match level:
@@ -41,11 +41,9 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
         case "moderate":
             return f"Moderate: {best.attack} clearly read more than guessing does, but no sentence whole ({score})."
         case "unfinished":
-            cut = sum(one.unfinished for one in attacks)
             return (
-                f"Unfinished: {counted(cut, 'trial')} of {sum(one.trials for one in attacks)} were cut short, and "
-                f"what was read until then is not clearly above guessing ({score}). That shows nothing: give it "
-                "more time."
+                f"Unfinished: {_cut(attacks, missing)}; what was read until then is not clearly above guessing "
+                f"({score}). That shows nothing: give it more time."
             )
         case "unclear":
             return (
@@ -76,9 +74,10 @@ def obstacle_words(one: AttackVerdict) -> list[str]:
 def attack_words(one: AttackVerdict) -> str:
     """One attack's score beside its control."""
     cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
+    named = f"{said(one.tokens)} % of the tokens, " if one.tokens is not None else ""
     return (
         f"{one.attack}: ROUGE-L {said(one.leak)} against {said(one.control)} of guessing, "
-        f"{_whole(one.leaked)} whole, {counted(one.trials, 'trial')}{cut}"
+        f"{named}{_whole(one.leaked)} whole, {counted(one.trials, 'trial')}{cut}"
     )
 
 
@@ -92,6 +91,14 @@ def _whole(leaked: Leaked) -> str:
 
 def _share(count: Count, noun: str) -> str:
     return f"{count.found} of {counted(count.total, noun)}" if count.total else f"no {noun} (there are none)"
+
+
+def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
+    """What did not run to its end."""
+    cut = sum(one.unfinished for one in attacks)
+    parts = [f"{cut} of {counted(sum(one.trials for one in attacks), 'trial')} cut short"] if cut else []
+    parts += [f"{counted(missing, 'planned attempt')} without a result"] if missing else []
+    return listing(parts)
 
 
 def _rough(attacks: Sequence[AttackVerdict]) -> str:

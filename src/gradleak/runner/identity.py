@@ -1,0 +1,102 @@
+"""What a cell is: a hash of everything that decides its result, and the seeds that follow from it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from gradleak.attacks import ATTACKS
+from gradleak.attacks.run import derive_seed
+from gradleak.cells import digest, digest_model, digest_rows, readable
+from gradleak.config import AuditConfig
+from gradleak.models.load import load_model
+from gradleak.progress import SILENT, Progress
+from gradleak.runner.cell import Cell, Hashes, Seeds
+from gradleak.runner.code import code_version
+from gradleak.runner.known import KnownModels, looks
+from gradleak.runner.plan import ModelSpec, SweepConfig, describe
+from gradleak.scenario.data import read_data
+from gradleak.tradeoff.chains import Chain, canonical
+from gradleak.update import GRANTS, ClientRule
+
+
+def plan_cells(config: SweepConfig, known: KnownModels | None = None, progress: Progress = SILENT) -> list[Cell]:
+    """All cells of a sweep, each once.
+
+    A model whose hash is not `known` is loaded once, added to what is known, and let go again.
+    """
+    known = KnownModels() if known is None else known
+    models = {spec: _model_hash(spec, config.device, known, progress) for spec in dict.fromkeys(config.models)}
+    data = {spec: digest_rows(read_data(*spec.model_dump().values())) for spec in dict.fromkeys(config.data)}
+    cells: dict[str, Cell] = {}
+    for model, source, settings in config.audits():
+        cell = make_cell(settings, models[model], data[source], config.threads)
+        cells.setdefault(cell.id, cell)
+    return list(cells.values())
+
+
+def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cell:
+    """The cell of an audit on a model and data of these hashes.
+
+    Texts and clients' noise come from the data and the sweep's seed alone, so that cells which differ in the attack,
+    the defence or the model face the same private batches. The attack's own randomness comes from all that decides
+    the result but the code: what a change to the code does is seen under the same draws.
+    """
+    decides = {**_canonical(settings), "model": model, "data": data, "threads": threads}
+    code = code_version(settings.attack, settings.defenses)
+    return Cell(
+        id=f"{readable(describe(settings))}-{digest({**decides, 'code': code})[:16]}",
+        settings=settings,
+        hashes=Hashes(model=model, data=data, code=code),
+        seeds=Seeds(
+            data=derive_seed(settings.seed, "data", data, settings.max_tokens),
+            attack=derive_seed(settings.seed, "attack", digest(decides)),
+        ),
+        threads=threads,
+    )
+
+
+def _canonical(settings: AuditConfig) -> dict[str, Any]:
+    """The settings that decide a result, the same for every way to write them; files count by their hash alone."""
+    return {
+        "attack": settings.attack,
+        "options": _options(settings.attack, json.dumps(settings.options, sort_keys=True, default=str)),
+        "batch_size": settings.batch_size,
+        "client": str(_rule(settings.client)),
+        "defenses": _chain(settings.defenses),
+        "device": settings.device.partition(":")[0],
+        "entities": settings.entities,
+        "known": [name for name in GRANTS if name in settings.known],
+        "max_tokens": settings.max_tokens,
+        "observe": settings.observe,
+        "redact": settings.redact,
+        "seed": settings.seed,
+        "trials": settings.trials,
+    }
+
+
+def _model_hash(spec: ModelSpec, device: str, known: KnownModels, progress: Progress) -> str:
+    key = looks(spec.model, (spec.task, spec.num_labels))
+    if key is None or key not in known.hashes:
+        model = load_model(spec.model, task=spec.task, num_labels=spec.num_labels, device=device, progress=progress)
+        found = digest_model(model)
+        if key is None:
+            return found
+        known.hashes[key] = found
+    return known.hashes[key]
+
+
+@functools.lru_cache(maxsize=1024)
+def _options(attack: str, said: str) -> dict[str, Any]:
+    """What was said, in its own types. What was left unsaid may depend on the model and is up to the code."""
+    options = ATTACKS.get(attack).from_settings(json.loads(said)).options
+    return options.model_dump(mode="json", include=options.model_fields_set)
+
+
+_rule = functools.lru_cache(maxsize=1024)(ClientRule.parse)
+
+
+@functools.lru_cache(maxsize=1024)
+def _chain(chain: Chain) -> tuple[str, ...]:
+    return tuple(canonical(chain))
