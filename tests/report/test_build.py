@@ -37,7 +37,8 @@ def test_page_tells_everything(results):
     page = render(results)
     for expected in (
         "Rosa moved to ward six.", "lamp-cos", "95 % interval", "honest-but-curious", "control",
-        "says nothing can be read", "torch", "steps=3", results.scenario.model_fingerprint, "<svg", "prefers-color-scheme",
+        "says nothing can be read",
+        "torch", "steps=3", results.scenario.model_fingerprint, "<svg", "prefers-color-scheme",
         "@media print",
     ):  # fmt: skip
         assert expected in page

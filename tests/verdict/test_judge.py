@@ -111,9 +111,9 @@ def test_folders(tmp_path):
         place.mkdir(parents=True)
         results.save(place)
     found = gather(tmp_path)
-    verdict = found.verdict()
+    verdict = found.verdict
     assert [one.level for one in verdict.scenarios] == ["high", "not shown"]
-    assert [one.defense for one in gather(tmp_path / "cells" / "1").verdict().scenarios] == ["sign"]
+    assert [one.defense for one in gather(tmp_path / "cells" / "1").verdict.scenarios] == ["sign"]
     assert verdict.save(tmp_path).stat().st_mode & 0o777 == 0o600
     assert Verdict.model_validate_json((tmp_path / FILE).read_bytes()) == verdict
     for bad in (tmp_path / "nowhere", tmp_path / "cells" / "empty"):

@@ -57,7 +57,7 @@ def show(found: Gathered) -> None:
     from gradleak.terminal import print_results
     from gradleak.verdict.show import print_verdict
 
-    console, verdict = Console(), found.verdict()
+    console, verdict = Console(), found.verdict
     if len(found.results) == 1:
         print_results(found.results[0], console, sentences=20)
     print_verdict(verdict, console)

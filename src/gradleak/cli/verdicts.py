@@ -26,7 +26,7 @@ def verdict(folder: Folder) -> None:
     from gradleak.verdict.show import print_verdict
 
     found = gather(folder)
-    judged = found.verdict()
+    judged = found.verdict
     print_verdict(judged, Console())
     typer.echo(f"\nverdict  {judged.save(found.folder)}")
 

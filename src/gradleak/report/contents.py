@@ -56,7 +56,7 @@ class Heat:
 
 def contents(found: Gathered) -> dict[str, Any]:
     """Every value that the template names."""
-    verdict, cells = found.verdict(), cells_of(found.results)
+    verdict, cells = found.verdict, cells_of(found.results)
     single = found.results[0] if len(found.results) == 1 else None
     choices = _choices(cells)
     varying = [name for name, _, _ in choices]

@@ -39,18 +39,30 @@ class Attempt:
 
     place: str
     attack: str
-    info: AttackInfo
-    scenario: Scenario
+    audits: list[Results]
     trials: list[Trial]
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.audits[0].scenario
+
+    @property
+    def info(self) -> AttackInfo:
+        return self.audits[0].attack
 
     @property
     def defense(self) -> str:
         return defense_name(self.scenario)
 
     def interval(self, metric: str) -> Interval:
+        """Over all trials; that of a single audit was computed when it ran."""
+        if len(self.audits) == 1:
+            return self.audits[0].summary[metric]
         return bootstrap([trial.scores[metric] for trial in self.trials])
 
     def control(self, metric: str) -> Interval:
+        if len(self.audits) == 1:
+            return self.audits[0].control[metric]
         return bootstrap([trial.control_scores[metric] for trial in self.trials])
 
     def found(self, name: str) -> Interval | None:
@@ -111,8 +123,7 @@ def attempts_of(cells: Sequence[Cell]) -> dict[tuple[str, str], Attempt]:
         key: Attempt(
             own[0].scenario,
             own[0].attack,
-            own[0].results.attack,
-            own[0].results.scenario,
+            [cell.results for cell in own],
             _different([trial for cell in own for trial in cell.results.trials]),
         )
         for key, own in alike.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Gathered:
     leak_map: LeakMap | None = None
     checkpoints: Checkpoints | None = None
 
+    @functools.cached_property
     def verdict(self) -> Verdict:
         return judge(self.results, self.missing, costs(self.frontier))
 
