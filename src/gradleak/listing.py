@@ -27,6 +27,7 @@ def print_assets() -> None:
 
 
 def print_models() -> None:
+    from gradleak.models.drawn import DRAWN
     from gradleak.models.families import FAMILIES
     from gradleak.models.load import BUILT_IN
 
@@ -35,6 +36,8 @@ def print_models() -> None:
         built_in.add_column(heading)
     for name, task in BUILT_IN.items():
         built_in.add_row(name, task, assets.find(name).summary)
+    for name, summary in DRAWN.items():
+        built_in.add_row(name, "causal-lm", summary)
     families = Table(title="Families: any Hugging Face folder or hub id of these", title_justify="left")
     for heading in ("family", "kind", "tasks"):
         families.add_column(heading)

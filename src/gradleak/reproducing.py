@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -17,9 +17,13 @@ from rich.table import Table
 from gradleak.attacks import ATTACKS
 from gradleak.auditing import audit
 from gradleak.budget import Budget
+from gradleak.cells import identity
 from gradleak.config import read_yaml
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, write_text
+from gradleak.inversion.run import train_inverter, usual_network
+from gradleak.inversion.saved import MANIFEST as INVERTER
+from gradleak.inversion.training import STATE_FILE, TrainSettings
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL
 from gradleak.models.target import TargetModel
@@ -38,6 +42,20 @@ from gradleak.words import METRIC_NAMES
 TABLE_FILE = "table.md"
 
 
+class InverterPart(BaseModel):
+    """What a cell's attack is trained on first, and how: the settings of `gradleak train-inverter`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    aux: str
+    pseudo: bool = True
+    size: int | None = Field(None, ge=2)
+    other: str | None = None
+    share: float = Field(1.0, ge=0, le=1)
+    network: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+
+
 class Cell(BaseModel):
     """One line of a table."""
 
@@ -54,6 +72,7 @@ class Cell(BaseModel):
     every_layer_from: int | None = Field(
         None, ge=1, description="one cell a layer, from this one to the model's last; * is the layer's number"
     )
+    inverter: InverterPart | None = Field(None, description="the network the attack lti reads updates with")
     paper: dict[str, tuple[float, ...]] = Field({}, description="R-1, R-2, R-L, or what the name says, by model")
 
     @model_validator(mode="after")
@@ -104,6 +123,7 @@ class Recipe(BaseModel):
     model: str = "minilm"
     trials: int = Field(20, ge=1)
     known: tuple[str, ...] = DEFAULT_GRANTS
+    window: int | None = Field(None, ge=2, description="texts are cut into pieces of exactly so many tokens")
     metrics: tuple[str, ...] = Field(("rouge1", "rouge2", "rougeL"), description="which of our scores are shown")
     cells: tuple[Cell, ...]
     utility: UtilityPart | None = None
@@ -163,18 +183,23 @@ def reproduce(
     cells = [cell for cell in every if only is None or re.search(only, cell.name, re.IGNORECASE)]
     if not cells:
         raise GradleakError(f"no cell matches {only!r}; cells: {', '.join(cell.name for cell in every)}")
-    rows = {name: read_dataset(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
+    rows = {name: read_dataset(name, data_dir) for name in dict.fromkeys(_corpora(cells))}
     with output_folder(out) as folder:
         for cell in cells:
             chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {})}})
             settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
             if NERR in recipe.metrics:
                 settings["entities"] = True
+            if recipe.window is not None:
+                settings["window"] = recipe.window
             place = folder / _identity(chosen, settings, target)
             if not (place / FILE).is_file():
                 if limit.over:
                     return
-                results = _run(chosen, settings, target, rows[cell.data], limit, progress)
+                trained = _with_inverter(chosen, folder, target, rows, limit, progress)
+                if trained is None:
+                    return
+                results = _run(trained, settings, target, rows[cell.data], limit, progress)
                 if results.status != "completed":
                     return
                 with output_folder(place):
@@ -225,6 +250,38 @@ def _run(
     )
 
 
+def _corpora(cells: Sequence[Cell]) -> list[str]:
+    trained = [part for cell in cells if (part := cell.inverter) is not None]
+    others = [part.other for part in trained if part.other is not None]
+    return [*(cell.data for cell in cells), *(part.aux for part in trained), *others]
+
+
+def _with_inverter(
+    cell: Cell,
+    folder: Path,
+    model: TargetModel,
+    rows: Mapping[str, Sequence[Row]],
+    budget: Budget,
+    progress: Progress,
+) -> Cell | None:
+    """The cell with the network its attack needs, trained now or found in the folder; None if the budget ended it."""
+    part = cell.inverter
+    if part is None:
+        return cell
+    decides = {**part.model_dump(), "defenses": cell.defenses, "model": model.fingerprint}
+    place = folder / "inverters" / identity(cell.name, decides)
+    if not (place / INVERTER).is_file() or (place / STATE_FILE).is_file():
+        manifest, _ = train_inverter(
+            model, place, aux=[row.text for row in rows[part.aux]], pseudo=part.pseudo, size=part.size,
+            other=[row.text for row in rows[part.other]] if part.other else (), share=part.share,
+            defenses=cell.defenses, network=usual_network(model, **part.network),
+            settings=TrainSettings.model_validate(part.training), budget=budget, progress=progress,
+        )  # fmt: skip
+        if manifest.training.status != "completed":
+            return None
+    return cell.model_copy(update={"options": {**cell.options, "inverter": str(place)}})
+
+
 def _fitting(cell: Cell, options: dict[str, Any]) -> dict[str, Any]:
     """Options for all cells go to the attacks that have them."""
     known = ATTACKS.get(cell.attack).Options.model_fields
@@ -235,6 +292,7 @@ def _identity(cell: Cell, settings: dict[str, Any], model: TargetModel) -> str:
     """A folder name that changes with everything that decides the result."""
     # The whole update is what is seen unless a cell says otherwise, so cells measured before that could be said hold.
     aside = {"paper", "name", "every_layer_from"} | ({"observe"} if cell.observe == ALL else set())
+    aside |= {"inverter"} if cell.inverter is None else set()
     decides = {**cell.model_dump(exclude=aside), **settings, "model": model.fingerprint, "v": __version__}
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:10]
     return f"{re.sub('[^a-z0-9]+', '-', cell.name.lower()).strip('-')}-{digest}"

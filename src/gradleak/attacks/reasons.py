@@ -27,6 +27,7 @@ Kind = Literal[
     "prefixes-overflow",
     "dimensions-left",
     "last-hidden",
+    "nothing-written",
     "rest-unknown",
     "size-unknown",
 ]
@@ -51,6 +52,7 @@ WORDS: dict[Kind, str] = {
     "prefixes-overflow": "too many prefixes fit the spans: they no longer tell right from wrong",
     "dimensions-left": "the sentences found explain {told:.0f} of {rank:.0f} dimensions of the update",
     "last-hidden": "last tokens are missing: they show only once all sentences of the batch are known",
+    "nothing-written": "film found no sentence that explains enough of the update",
     "rest-unknown": "matching was not tried: what the sentences found leave of the update cannot be told",
     "size-unknown": "matching was not tried: it needs the batch size and this update does not grant it",
 }

@@ -75,3 +75,26 @@ def bench_trust(
     finish(limit)
     if not found.held:
         raise typer.Exit(1)
+
+
+@bench_app.command("lti")
+def bench_lti(
+    model: Annotated[str, typer.Option(help="Built-in name, Hugging Face folder or hub id.")] = "lti",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 64,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 16,
+    seconds: Annotated[float, typer.Option(help="Longest time.")] = 180,
+) -> None:
+    """Hashed gradients of many sequences at once against one at a time, interleaved in one run."""
+    from gradleak.bench.lti import bench_lti as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        progress.begin(f"{model}: hashed gradients", 1)
+        found = run(model, batch, length, seconds)
+        progress.end()
+    ratio = found.ratio
+    typer.echo(
+        f"{model}, {found.coordinates:,} coordinates to {found.bins:,} bins, {batch} sequences of {length}: "
+        f"{1 / ratio.fast_seconds:,.0f} sequences a second against {1 / ratio.slow_seconds:,.0f}, {ratio.ratio:.1f} "
+        f"times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
+    )
