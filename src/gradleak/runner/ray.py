@@ -24,6 +24,10 @@ except ImportError as error:
     raise GradleakError("this executor needs Ray: pip install 'gradleak[ray]'") from error
 
 
+# How many actors are asked at a time how far they are.
+ASKED = 50
+
+
 class Seat:
     """One worker on some node. `state` answers while `run` is at work."""
 
@@ -103,7 +107,9 @@ class RayCrew:
             except RayError:
                 continue
         running = {cell.id: seat for seat, cell in self._busy.values()}
-        for name in running.keys() - set(self._asked.values()):
+        unasked = [name for name in running if name not in self._asked.values()]
+        # Those not heard of yet come first; hundreds of questions at once would keep the driver busy.
+        for name in sorted(unasked, key=lambda name: name in self._told)[: ASKED - len(self._asked)]:
             self._asked[running[name].state.remote()] = name
         return [self._told.get(name, State(name, "starting", 0.0)) for name in running]
 
