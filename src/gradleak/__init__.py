@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gradleak.models.load import load_model
     from gradleak.models.target import TargetModel
     from gradleak.scenario.client import Client
+    from gradleak.runner.sweep import sweep
     from gradleak.scoring.score import score
     from gradleak.tradeoff.frontier import frontier
     from gradleak.tradeoff.utility import utility
@@ -44,6 +45,7 @@ __all__ = [
     "load_model",
     "load_update",
     "score",
+    "sweep",
     "utility",
 ]
 
@@ -61,6 +63,7 @@ _HOMES = {
     "load_model": "gradleak.models.load",
     "load_update": "gradleak.update",
     "score": "gradleak.scoring.score",
+    "sweep": "gradleak.runner.sweep",
     "utility": "gradleak.tradeoff.utility",
 }
 
