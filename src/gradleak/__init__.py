@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gradleak.leakmap.run import leak_map
     from gradleak.models.load import load_model
     from gradleak.models.target import TargetModel
-    from gradleak.scenario.client import Client
     from gradleak.runner.sweep import sweep
+    from gradleak.scenario.client import Client
     from gradleak.scoring.score import score
     from gradleak.tradeoff.frontier import frontier
     from gradleak.tradeoff.utility import utility

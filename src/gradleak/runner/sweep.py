@@ -49,8 +49,8 @@ def sweep(
     """Run every cell of a sweep that is not finished yet, and write the table of all.
 
     Cells lie in the folder as they end and are not run again; another sweep may work in the same folder at the same
-    time. `config` may be the path of a sweep.yaml. `crew` runs the cells somewhere else than in `workers` processes of
-    this machine.
+    time. `config` may be the path of a sweep.yaml. `crew` runs the cells somewhere else than in `workers` processes
+    of this machine.
     """
     config = config if isinstance(config, SweepConfig) else load_sweep(Path(config))
     folder = sweep_folder(config, out)
