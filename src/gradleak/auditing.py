@@ -23,6 +23,7 @@ from gradleak.progress import SILENT, Progress
 from gradleak.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.scenario.client import DEFAULT_GRANTS, Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
+from gradleak.scenario.strength import Strength, strength
 from gradleak.scenario.trials import TrialData, draw_trials
 from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
@@ -176,9 +177,15 @@ def audit_parts(
         guessed = _control(method, updates[0], [private[i] for i in some], model, own, entities, progress)
         for number, done in enumerate(measured):
             answers = found[number * len(some) : (number + 1) * len(some)]
+            sizes = [
+                strength(
+                    senders[number], update, private[i].texts, private[i].labels, derive_seed(seeds[i], "client")
+                )
+                for i, update in zip(some, updates[number], strict=True)
+            ]
             done += [
-                _trial(i, attacking[i], private[i], update, answer, guess, model, entities)
-                for i, update, answer, guess in zip(some, updates[number], answers, guessed, strict=True)
+                _trial(i, attacking[i], private[i], update, answer, guess, model, entities, sent)
+                for i, update, answer, guess, sent in zip(some, updates[number], answers, guessed, sizes, strict=True)
             ]
     scenario = Scenario(
         model=model.name,
@@ -244,6 +251,7 @@ def _trial(
     guessed: dict[str, float],
     model: TargetModel,
     entities: bool,
+    sent: Strength,
 ) -> Trial:
     scored = score(found, private.texts, model, entities=entities)
     labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
@@ -261,6 +269,9 @@ def _trial(
         control_scores=guessed,
         found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
         truth_distance=truth_distance(update, private.texts, labels, model),
+        tokens=sum(batch.lengths),
+        signal=sent.signal,
+        noise=sent.noise,
         seconds=found.seconds,
         peak_memory_mb=found.peak_memory_mb,
     )

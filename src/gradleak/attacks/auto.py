@@ -19,6 +19,7 @@ from gradleak.attacks.parts.hints import points_anywhere
 from gradleak.attacks.parts.limits import too_little
 from gradleak.attacks.parts.recovery import Outcome
 from gradleak.attacks.parts.remaining import remaining
+from gradleak.attacks.reasons import Reason
 from gradleak.attacks.subspace import Subspace
 from gradleak.budget import Budget, StopReason
 from gradleak.matching.parameters import unmatchable
@@ -133,13 +134,9 @@ class Auto(Attack):
                 found[number] = _merged(found[number], more.model_copy(update={"sentences": sure}), film.name)
                 written.add(number)
             else:
-                found[number] = found[number].model_copy(
-                    update={
-                        "seconds": found[number].seconds + more.seconds,
-                        "status": _ended(found[number], more),
-                        "notes": [*found[number].notes, "film found no sentence that explains enough of the update"],
-                    }
-                )
+                found[number].tell(Reason(kind="nothing-written"))
+                spent = {"seconds": found[number].seconds + more.seconds, "status": _ended(found[number], more)}
+                found[number] = found[number].model_copy(update=spent)
         return written
 
     def _plan(
@@ -158,20 +155,16 @@ class Auto(Attack):
                 continue
             rest = remaining(gradients[number], outcome, model)
             if rest is None:
-                found[number].notes.append(
-                    "matching was not tried: what the sentences found leave of the update cannot be told"
-                    if outcome.sentences
-                    else "matching was not tried: it needs the batch size and this update does not grant it"
-                )
+                found[number].tell(Reason(kind="rest-unknown" if outcome.sentences else "size-unknown"))
                 continue
             if not outcome.sentences:
                 rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
             why_not = unmatchable(rest, model)
             if why_not is not None:
-                found[number].notes.append(f"matching was not tried: {why_not}")
+                found[number].tell(Reason(kind="nothing-to-match", about=why_not))
                 continue
             hinted = points_anywhere(gradients[number], model)
-            found[number].notes.extend(_reservations(rest, model, hinted))
+            found[number].tell(*_reservations(rest, model, hinted))
             groups[Subspace.name if hinted else LampCos.name, rest.known.size].append((number, rest))
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
@@ -183,18 +176,17 @@ class Auto(Attack):
         return plan
 
 
-def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[str]:
+def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[Reason]:
     """What speaks against success before matching begins."""
-    notes = []
+    reasons = []
     if not hinted:
         held = any(part.carrier(rest.tensors) is not None for part in attention_parts(model, 0))
-        why = "in the first layer rises above noise" if held else "of the first layer's attention is seen"
-        notes.append(f"subspace was skipped: nothing {why}")
+        reasons.append(Reason(kind="first-drowned" if held else "first-missing"))
     lengths = rest.known.lengths
     shortest = len(model.prefix) + len(model.suffix) + 1
     tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest
     little = too_little(rest, model, tokens)
-    return [*notes, little] if little else notes
+    return [*reasons, little] if little else reasons
 
 
 def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:
@@ -218,6 +210,7 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
             "seconds": proved.seconds + matched.seconds,
             "status": _ended(proved, matched),
             "notes": [*proved.notes, *matched.notes],
+            "reasons": [*proved.reasons, *matched.reasons],
         }
     )
 
