@@ -45,7 +45,7 @@ class Lti(Attack):
         for number, update in enumerate(updates, start=1):
             started = time.monotonic()
             with peak_memory(model.device) as memory:
-                read = None if budget.over else reader.read(update, self.options.passes)
+                read = None if budget.tick() else reader.read(update, self.options.passes)
             found.append(
                 Reconstruction(
                     sentences=[] if read is None else [_sentence(read, model)],
