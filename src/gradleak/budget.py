@@ -23,7 +23,7 @@ def parse_duration(text: str) -> float:
     (300.0, 60.0, 5400.0)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match or float(match[1]) <= 0:
+    if not match or not 0 < float(match[1]) < float("inf"):
         raise GradleakError(f"{text!r} is not a duration; write 60s, 5m or 1.5h")
     return float(match[1]) * _UNITS[match[2]]
 

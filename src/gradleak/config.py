@@ -93,12 +93,14 @@ class _PlainLoader(yaml.SafeLoader):
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A mapping out of a YAML file, or a clear error."""
-    if not path.is_file():
-        raise GradleakError(f"no configuration file at {path}")
-    if path.stat().st_size > MAX_BYTES:
-        raise GradleakError(f"{path} is larger than a configuration can be")
     try:
+        if not path.is_file():
+            raise GradleakError(f"no configuration file at {path}")
+        if path.stat().st_size > MAX_BYTES:
+            raise GradleakError(f"{path} is larger than a configuration can be")
         values = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+    except OSError as error:
+        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
     # The library lets through what its converters of dates, numbers and tagged values stumble over.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         problem = getattr(error, "problem", None) or "not readable"

@@ -21,7 +21,7 @@ from gradleak.attacks.parts.recovery import Outcome
 from gradleak.attacks.parts.remaining import remaining
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.subspace import Subspace
-from gradleak.budget import Budget
+from gradleak.budget import Budget, StopReason
 from gradleak.matching.parameters import unmatchable
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
@@ -66,7 +66,7 @@ class Auto(Attack):
             outcomes, found = self._prove(gradients, model, seeds, budget, progress)
             written = self._write(gradients, outcomes, model, seeds, budget, progress, found)
             for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found, written):
-                if budget.over:  # matching was still to come, so proving alone does not complete the attack
+                if budget.over:  # matching was still to come, so what was done before does not complete the attack
                     for number in numbers:
                         found[number] = found[number].model_copy(update={"status": budget.reason})
                     continue
@@ -135,8 +135,8 @@ class Auto(Attack):
                 written.add(number)
             else:
                 found[number].tell(Reason(kind="nothing-written"))
-                seconds = found[number].seconds + more.seconds
-                found[number] = found[number].model_copy(update={"seconds": seconds})
+                spent = {"seconds": found[number].seconds + more.seconds, "status": _ended(found[number], more)}
+                found[number] = found[number].model_copy(update=spent)
         return written
 
     def _plan(
@@ -190,7 +190,7 @@ def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[Reason
 
 
 def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:
-    """Proved sentences first, then those that matching adds. A proof that was cut short stays said."""
+    """Proved sentences first, then those that matching adds."""
     added: list[Sentence] = [sentence.model_copy(update={"stage": stage}) for sentence in matched.sentences]
     both = {
         name: None if first is None and proved.sentences else [*(first or []), *(second or [])] or None
@@ -208,8 +208,13 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
             "loss": matched.loss,
             "trace": matched.trace,
             "seconds": proved.seconds + matched.seconds,
-            "status": matched.status if proved.status == "completed" else proved.status,
+            "status": _ended(proved, matched),
             "notes": [*proved.notes, *matched.notes],
             "reasons": [*proved.reasons, *matched.reasons],
         }
     )
+
+
+def _ended(first: Reconstruction, second: Reconstruction) -> StopReason:
+    """How two stages ended: a stage that was cut short is said, whatever the other did."""
+    return second.status if first.status == "completed" else first.status

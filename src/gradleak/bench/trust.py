@@ -1,41 +1,42 @@
 """Whether a sweep survives being killed: `kill -9` at random moments, run again, and compare with a quiet run.
 
-It runs the command itself, in processes of its own, so that it also tells whether the disk under a folder keeps its
-promises about locks and renames; shared disks of clusters do not always.
+It also tells whether the disk under a folder keeps its promises about locks and renames; shared disks of clusters do
+not always.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import statistics
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gradleak.budget import Budget
 from gradleak.cells import Cells
 from gradleak.errors import GradleakError
-from gradleak.files import output_folder, write_text
+from gradleak.files import output_folder
 from gradleak.progress import SILENT, Progress
+from gradleak.runner.cell import Limits
+from gradleak.runner.identity import plan_cells
+from gradleak.runner.inline import InlineCrew
+from gradleak.runner.plan import ModelSpec, SweepConfig
+from gradleak.runner.running import run_cell
 from gradleak.runner.store import CELLS, LOG, Head
+from gradleak.runner.sweep import sweep
 from gradleak.runner.table import CSV_FILE, JSON_FILE
+from gradleak.tradeoff.config import AttackSpec
 
-SWEEP = """\
-models: [{model}]
-attacks: [bag, {{name: tag, options: {{steps: 3, init_draws: 2, init_orders: 0}}}}]
-seeds: {seeds}
-trials: 1
-"""
-# More than a life finishes on average, so that there is something left to kill.
-CELLS_A_KILL = 5
-# Most kills come after a life's first cell has ended, within the time of so many cells; the others before.
-WINDOW, EARLY = 3.0, 0.25
-LOOK_EVERY = 0.01
+# The quickest attacks that there are: the more cells a second, the more moments at which a kill could do harm.
+ATTACKS = (AttackSpec(name="bag"), AttackSpec(name="tag", options={"steps": 1, "init_draws": 1, "init_orders": 0}))
+# Cells for every kill, and within how many cells' time of the start of a life it comes: some are left to the end.
+CELLS_A_KILL, WINDOW = 4, 6.0
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,34 @@ class Trust:
 
 
 def bench_trust(
-    folder: Path, model: str, kills: int, workers: int, seed: int, budget: Budget, progress: Progress = SILENT
+    folder: Path,
+    model: str,
+    kills: int,
+    *,
+    workers: int = 0,
+    seed: int = 0,
+    budget: Budget | None = None,
+    progress: Progress = SILENT,
 ) -> Trust:
-    """Run a sweep quietly and another one that is killed again and again; tell how they differ."""
+    """Run a sweep quietly and another one that is killed again and again; tell how they differ.
+
+    Without `workers` a life runs its cells itself, which is quick: a life is a fork of this process, with everything
+    loaded. With workers these are processes of their own, which load everything anew.
+    """
+    limit = budget or Budget()
+    config = SweepConfig(
+        models=(ModelSpec(model=model),), attacks=ATTACKS, seeds=range(CELLS_A_KILL * kills // 2), trials=1
+    )
     with output_folder(folder):
         if any(folder.iterdir()):
             raise GradleakError(f"{folder} is not empty; give a new folder")
-        seeds = CELLS_A_KILL * kills // 2
-        file = write_text(folder / "sweep.yaml", SWEEP.format(model=json.dumps(model), seeds=seeds))
-        quiet, killed = _Run(file, folder / "quiet", workers), _Run(file, folder / "killed", workers)
+        run_cell(plan_cells(config)[0], Limits())  # everything loaded, for all lives
+        quiet, killed = (_Run(config, folder / name, workers) for name in ("quiet", "killed"))
         progress.begin("a quiet run, then kills", kills + 1, "runs")
         quiet.to_the_end()
-        rng, done = random.Random(seed), 0
-        while done < kills and not budget.over and killed.killed_once(rng, WINDOW * quiet.cell_seconds()):
-            done += 1
+        window, rng, done = WINDOW * quiet.cell_seconds(), random.Random(seed), 0
+        while done < kills and not limit.over:
+            done += killed.life(kill_after=rng.uniform(0, window))
             progress.advance(done, text=f"{len(killed.finished)} cells finished")
         killed.to_the_end()
         progress.end()
@@ -92,63 +107,63 @@ def bench_trust(
 class _Run:
     """One sweep over all its lives, with an eye on what is finished and what is begun again."""
 
-    def __init__(self, file: Path, folder: Path, workers: int) -> None:
-        self.folder = folder
-        self._command = [sys.executable, "-m", "gradleak", "sweep", str(file), "--out", str(folder)]
-        self._command += ["--workers", str(workers)]
+    def __init__(self, config: SweepConfig, folder: Path, workers: int) -> None:
+        self._config, self.folder, self._workers = config, folder, workers
         self.finished: set[str] = set()
-        self._read, self._first_end = 0, 1.0
+        self._read = 0
         self.begun = self.lost = self.twice = 0
 
     def to_the_end(self) -> None:
-        done = subprocess.run(self._command, capture_output=True, text=True)
-        if done.returncode:
-            raise GradleakError(f"the sweep failed: {(done.stderr or done.stdout).strip()[-300:]}")
-        self._look()
+        if self.life():
+            raise GradleakError(f"the sweep in {self.folder} did not come to its end")
 
-    def killed_once(self, rng: random.Random, window: float) -> bool:
-        """Start the sweep and kill it at a random moment; False if it was done before."""
-        early = rng.random() < EARLY
-        started = time.monotonic()
-        process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if early:
-            time.sleep(rng.uniform(0, self._first_end))
-        else:
-            while process.poll() is None and not self._some_ended():
-                time.sleep(LOOK_EVERY)
-            self._first_end = time.monotonic() - started
-            time.sleep(rng.uniform(0, window))
-        alive = process.poll() is None
-        process.kill()
-        process.wait()
+    def life(self, kill_after: float | None = None) -> bool:
+        """Let the sweep go on, in a process of its own; True if it was killed before its end."""
+        process = _forked(self._sweep)
+        if kill_after is not None:
+            time.sleep(kill_after)
+            os.kill(process, signal.SIGKILL)
+        _, status = os.waitpid(process, 0)
         self._look()
-        return alive
+        return status != 0
+
+    def _sweep(self) -> None:
+        crew = None if self._workers else InlineCrew(self._config.threads)
+        sweep(self._config, self.folder, workers=self._workers or None, crew=crew)
 
     def cell_seconds(self) -> float:
-        """How long a cell takes once everything is loaded."""
-        cells = Cells(self.folder / CELLS)
-        return statistics.median(head.seconds for head in map(partial(cells.read, kind=Head), self.finished) if head)
+        """How long a cell takes."""
+        heads = (Cells(self.folder / CELLS).read(name, Head) for name in self.finished)
+        return statistics.median(head.seconds for head in heads if head is not None)
 
     def tables(self) -> list[bytes]:
         return [(self.folder / name).read_bytes() for name in (CSV_FILE, JSON_FILE)]
 
-    def _some_ended(self) -> bool:
-        return any(entry["event"] != "begun" for entry in self._news())
-
-    def _news(self) -> list[dict[str, Any]]:
-        """What was logged since the last look."""
-        if not (self.folder / LOG).is_file():
-            return []
-        with (self.folder / LOG).open("rb") as stream:
-            stream.seek(self._read)
-            return [json.loads(line) for line in stream.read().splitlines(keepends=True) if line.endswith(b"\n")]
-
     def _look(self) -> None:
         """Compare what is on disk now with what was finished at the last look."""
         begun = [entry["cell"] for entry in self._news() if entry["event"] == "begun"]
-        self._read = (self.folder / LOG).stat().st_size if (self.folder / LOG).is_file() else 0
         there = {path.stem for path in (self.folder / CELLS).glob("[!.]*.json")}
         self.begun += len(begun)
         self.lost += len(self.finished - there)
         self.twice += sum(name in self.finished for name in begun)
         self.finished |= there
+
+    def _news(self) -> list[dict[str, Any]]:
+        """What was logged since the last look."""
+        log = self.folder / LOG
+        lines = log.read_bytes()[self._read :] if log.is_file() else b""
+        self._read += len(lines)
+        return [json.loads(line) for line in lines.splitlines()]
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """The number of a new process that does this work and nothing else."""
+    sys.stdout.flush()
+    if process := os.fork():
+        return process
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)

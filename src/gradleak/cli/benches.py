@@ -60,7 +60,9 @@ def bench_trust(
     folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
     model: Annotated[str, typer.Option(help="Built-in name or folder; the smaller, the sooner.")] = "minilm",
     kills: Annotated[int, typer.Option(min=1, help="How often the sweep is killed.")] = 50,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of the sweep.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes; 0, the quickest: each life runs its cells itself.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Fixes the moments of the kills.")] = 0,
     budget: BudgetText = None,
 ) -> None:
@@ -70,11 +72,26 @@ def bench_trust(
 
     limit = budget_of(AuditConfig(budget=budget))
     with live(limit) as progress:
-        found = run(folder, model, kills, workers, seed, limit, progress)
+        found = run(folder, model, kills, workers=workers, seed=seed, budget=limit, progress=progress)
     typer.echo(str(found))
     finish(limit)
     if not found.held:
         raise typer.Exit(1)
+
+
+@bench_app.command("store")
+def bench_store(
+    folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
+    model: Annotated[str, typer.Option(help="Built-in name or folder.")] = "minilm",
+    cells: Annotated[int, typer.Option(min=80, help="How many cells to plan and write.")] = 10_000,
+) -> None:
+    """Plan, write and look over a large sweep's cells, all with one result: what the driver and the disk bear."""
+    from gradleak.bench.store import bench_store as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        found = run(folder, model, cells, progress)
+    typer.echo(str(found))
 
 
 @bench_app.command("lti")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gradleak.runner.crew import Crew
     from gradleak.runner.plan import SweepConfig
 
+EXECUTORS = ("local", "ray", "inline")
 # Cells that --dry-run lists by name.
 SHOWN = 30
 
@@ -25,7 +26,9 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes, or Ray actors; default: as many as have cores.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="local, or ray: the same cells on a Ray cluster.")] = "local",
+    executor: Annotated[
+        str, typer.Option(help="local; ray: the same cells on a Ray cluster; inline: in this process, to debug.")
+    ] = "local",
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster; default: one on this machine.")] = None,
     gpus: Annotated[float, typer.Option(min=0.0, help="Share of a GPU that a Ray actor takes, such as 0.25.")] = 0.0,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells once more.")] = False,
@@ -37,12 +40,13 @@ def sweep(
 
     from gradleak.config import AuditConfig
     from gradleak.errors import GradleakError
+    from gradleak.registry import suggest
     from gradleak.runner.plan import load_sweep
     from gradleak.runner.sweep import sweep as run
     from gradleak.runner.table import CSV_FILE, print_table
 
-    if executor not in ("local", "ray"):
-        raise GradleakError(f"unknown executor {executor!r}; known: local, ray")
+    if executor not in EXECUTORS:
+        raise GradleakError(f"unknown executor {executor!r}; {suggest(executor, EXECUTORS)}")
     settings = load_sweep(config, said(out=out))
     settings = settings.model_copy(update={"out": settings.out or f"gradleak-runs/sweep-{config.stem}"})
     if dry_run:
@@ -53,7 +57,7 @@ def sweep(
         result = run(
             settings,
             workers=workers,
-            crew=_ray(settings, workers, address, gpus) if executor == "ray" else None,
+            crew=_crew(executor, settings, workers, address, gpus),
             retry_failed=retry_failed,
             budget=limit,
             progress=progress,
@@ -66,7 +70,14 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _ray(config: SweepConfig, workers: int | None, address: str | None, gpus: float) -> Crew:
+def _crew(executor: str, config: SweepConfig, workers: int | None, address: str | None, gpus: float) -> Crew | None:
+    """None stands for the usual: processes of this machine."""
+    if executor == "local":
+        return None
+    if executor == "inline":
+        from gradleak.runner.inline import InlineCrew
+
+        return InlineCrew(config.threads)
     from gradleak.runner.ray import RayCrew
 
     return RayCrew(config.threads, config.limits, device=config.device, workers=workers, address=address, gpus=gpus)

@@ -21,7 +21,7 @@ def parse_memory(text: str) -> int:
     (4294967296, 1610612736, 838860800)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)i?b?\s*", text.lower())
-    if not match or float(match[1]) <= 0:
+    if not match or not 0 < float(match[1]) < float("inf"):
         raise GradleakError(f"{text!r} is not an amount of memory; write 800MB or 4GB")
     return int(float(match[1]) * _UNITS[match[2]])
 

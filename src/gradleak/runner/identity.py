@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 from gradleak.attacks import ATTACKS
@@ -15,9 +17,9 @@ from gradleak.progress import SILENT, Progress
 from gradleak.runner.cell import Cell, Hashes, Seeds
 from gradleak.runner.code import code_version
 from gradleak.runner.known import KnownModels, looks
-from gradleak.runner.plan import ModelSpec, SweepConfig, describe
+from gradleak.runner.plan import ModelSpec, SweepConfig
 from gradleak.scenario.data import read_data
-from gradleak.tradeoff.chains import Chain, canonical
+from gradleak.tradeoff.chains import NONE, Chain, canonical
 from gradleak.update import GRANTS, ClientRule
 
 
@@ -43,36 +45,40 @@ def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cel
     the defence or the model face the same private batches. The attack's own randomness comes from all that decides
     the result but the code: what a change to the code does is seen under the same draws.
     """
-    decides = {**_canonical(settings), "model": model, "data": data, "threads": threads}
+    said = _canonical(settings)
+    decides = {**said, "model": model, "data": data, "threads": threads}
     code = code_version(settings.attack, settings.defenses)
     return Cell(
-        id=f"{readable(describe(settings))}-{digest({**decides, 'code': code})[:16]}",
+        id=f"{readable(_name(said))}-{digest({**decides, 'code': code})[:16]}",
         settings=settings,
         hashes=Hashes(model=model, data=data, code=code),
         seeds=Seeds(
-            data=derive_seed(settings.seed, "data", data, settings.max_tokens),
+            data=derive_seed(settings.seed, "data", data, settings.max_tokens, settings.window),
             attack=derive_seed(settings.seed, "attack", digest(decides)),
         ),
         threads=threads,
     )
 
 
+def _name(said: dict[str, Any]) -> str:
+    """What people look for among files, the same for every way to write it; models and data go by their hashes."""
+    chain = " ".join(said["defenses"]) or NONE
+    return f"{said['attack']} b{said['batch_size']} {said['client']} {chain} {said['observe']} s{said['seed']}"
+
+
+# Settings that decide nothing by themselves: models and data count by their hashes.
+_ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "budget", "out"}
+
+
 def _canonical(settings: AuditConfig) -> dict[str, Any]:
-    """The settings that decide a result, the same for every way to write them; files count by their hash alone."""
+    """The settings that decide a result, the same for every way to write them."""
     return {
-        "attack": settings.attack,
+        **settings.model_dump(mode="json", exclude=_ASIDE),
         "options": _options(settings.attack, json.dumps(settings.options, sort_keys=True, default=str)),
-        "batch_size": settings.batch_size,
         "client": str(_rule(settings.client)),
         "defenses": _chain(settings.defenses),
         "device": settings.device.partition(":")[0],
-        "entities": settings.entities,
         "known": [name for name in GRANTS if name in settings.known],
-        "max_tokens": settings.max_tokens,
-        "observe": settings.observe,
-        "redact": settings.redact,
-        "seed": settings.seed,
-        "trials": settings.trials,
     }
 
 
@@ -89,9 +95,29 @@ def _model_hash(spec: ModelSpec, device: str, known: KnownModels, progress: Prog
 
 @functools.lru_cache(maxsize=1024)
 def _options(attack: str, said: str) -> dict[str, Any]:
-    """What was said, in its own types. What was left unsaid may depend on the model and is up to the code."""
+    """What was said, in its own types; what was left unsaid may depend on the model and is up to the code.
+
+    An option that names a file or folder, such as a prior or a trained inverter, counts by what is in it.
+    """
     options = ATTACKS.get(attack).from_settings(json.loads(said)).options
-    return options.model_dump(mode="json", include=options.model_fields_set)
+    found = options.model_dump(mode="json", include=options.model_fields_set)
+    return {name: _content(value) if isinstance(value, str) else value for name, value in found.items()}
+
+
+def _content(value: str) -> str:
+    """A hash of the files that a text names, or the text itself if it names none."""
+    try:
+        place = Path(value)
+        files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
+        if not value or not files[0].is_file():
+            return value
+    except (OSError, ValueError, IndexError):  # a text that no file can be named by, or an empty folder
+        return value
+    found = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as stream:
+            found.update(f"{path.relative_to(place)} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return found.hexdigest()
 
 
 _rule = functools.lru_cache(maxsize=1024)(ClientRule.parse)

@@ -42,7 +42,10 @@ def looks(name: str, settings: tuple[object, ...]) -> str | None:
     if name in assets.ASSETS:
         files = [(file.name, file.sha256) for file in assets.ASSETS[name].files]
         return digest({"built in": name, "files": files, "settings": settings})
-    if not Path(name).is_dir():
+    try:
+        if not Path(name).is_dir():
+            return None
+    except OSError:  # a name that no file can have
         return None
     stats = {path.name: path.stat() for path in sorted(Path(name).iterdir()) if path.is_file()}
     adapted = (Path(name) / "adapter_config.json").is_file()  # its weights lie elsewhere too

@@ -63,6 +63,7 @@ class SweepConfig(_Spec):
     trials: int = Field(4, ge=1, description="attacked updates of a cell")
     known: tuple[str, ...] = ("batch_size",)
     max_tokens: int | None = Field(None, ge=3)
+    window: int | None = Field(None, ge=2, description="texts are cut into pieces of exactly so many tokens")
     entities: bool = False
     device: str = "cpu"
     redact: bool = False
@@ -142,9 +143,8 @@ class SweepConfig(_Spec):
         >>> [(audit.batch_size, audit.seed) for _, _, audit in config.audits()]
         [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
         """
-        shared = {
-            name: getattr(self, name) for name in ("trials", "known", "max_tokens", "entities", "device", "redact")
-        }
+        names = ("trials", "known", "max_tokens", "window", "entities", "device", "redact")
+        shared = {name: getattr(self, name) for name in names}
         for model, data, size, client, chain, part, attack, seed in itertools.product(*self._lists()):
             yield model, data, AuditConfig(
                 **model.model_dump(), **data.model_dump(), batch_size=size, client=client, defenses=chain,

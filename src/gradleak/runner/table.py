@@ -77,7 +77,7 @@ def _line(cell: Cell, end: _Ended | None) -> Line:
 
 
 # How many of a line's first columns say what the cell is.
-_SETTINGS = 14
+_SETTINGS = 15
 
 
 def _settings(audit: AuditConfig) -> Line:
@@ -93,6 +93,7 @@ def _settings(audit: AuditConfig) -> Line:
         "attack": AttackSpec(name=audit.attack, options=dict(sorted(audit.options.items()))).label,
         "known": ",".join(audit.known),
         "max_tokens": audit.max_tokens,
+        "window": audit.window,
         "trials": audit.trials,
         "seed": audit.seed,
     }
