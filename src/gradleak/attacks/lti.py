@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Self
 
 from pydantic import Field
 
@@ -28,6 +29,11 @@ class Lti(Attack):
     Options = LtiOptions
     options: LtiOptions
 
+    def prepared(self, model: TargetModel) -> Self:
+        if not self.options.inverter:
+            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
+        return self
+
     def run(
         self,
         updates: Sequence[Update],
@@ -37,8 +43,6 @@ class Lti(Attack):
         progress: Progress,
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
-        if not self.options.inverter:
-            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
         reader = TextReader(self.options.inverter, model)
         found = []
         progress.begin(self.name, len(updates), "updates")
