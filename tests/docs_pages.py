@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 # The pages for users; the others are reference, whose commands are checked but not run.
 GUIDES = (
-    "quickstart", "flower", "finetunes", "choose-a-defence", "read-the-report", "threat-models", "write-an-attack",
+    "quickstart", "flower", "finetunes", "choose-a-defence", "report", "threat-models", "write-an-attack",
     "write-a-defence", "faq", "index",
 )  # fmt: skip
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)

@@ -185,3 +185,21 @@ def test_lm_is_short_for_causal_lm(config):
     assert config(task="lm").task == config(task="causal-lm").task == "causal-lm"
     with pytest.raises(ValidationError):
         config(task="language")
+
+
+def test_a_part_of_a_budget_takes_steps_from_the_whole():
+    whole = Budget(steps=10)
+    part = whole.part(0.25)
+    assert [part.tick() for _ in range(4)] == [False, False, False, True]
+    assert (part.limit, part.reason) == ("steps", "budget-exhausted")
+    assert whole.limit is None
+    rest = whole.part(1.0)
+    assert [rest.tick() for _ in range(8)] == [False] * 7 + [True]
+    assert whole.tick()
+    assert whole.limit == "steps"
+
+
+def test_exactly_enough_steps_are_enough():
+    budget = Budget(steps=3)
+    assert not any(budget.tick() for _ in range(3))
+    assert budget.reason == "completed"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gradleak.leakmap.run import leak_map
     from gradleak.models.load import load_model
     from gradleak.models.target import TargetModel
+    from gradleak.runner.sweep import sweep
     from gradleak.scenario.client import Client
     from gradleak.scoring.score import score
     from gradleak.tradeoff.frontier import frontier
@@ -44,6 +45,7 @@ __all__ = [
     "load_model",
     "load_update",
     "score",
+    "sweep",
     "utility",
 ]
 
@@ -61,6 +63,7 @@ _HOMES = {
     "load_model": "gradleak.models.load",
     "load_update": "gradleak.update",
     "score": "gradleak.scoring.score",
+    "sweep": "gradleak.runner.sweep",
     "utility": "gradleak.tradeoff.utility",
 }
 

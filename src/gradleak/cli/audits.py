@@ -1,4 +1,4 @@
-"""Commands around one audit: demo, audit, capture, attack, score, report."""
+"""Commands around one audit: demo, audit, capture, attack, score."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradleak.cli.app import app
-from gradleak.cli.options import ATTACK, AUDIT, CLIENT, DATA, DRAWING, LOADING, Entities, Model, Observe, Seed, takes
+from gradleak.cli.options import (
+    ATTACK,
+    AUDIT,
+    CLIENT,
+    DATA,
+    DRAWING,
+    LOADING,
+    Entities,
+    Model,
+    Observe,
+    Redact,
+    Seed,
+    takes,
+)
 from gradleak.cli.session import budget_of, finish, live, masked, said, show
 
 if TYPE_CHECKING:
     from gradleak.config import AuditConfig
-
-Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 
 
 @app.command()
@@ -91,23 +102,12 @@ def score(
     print_score(score_files(reconstruction, truth, model or "minilm", bool(entities)))
 
 
-@app.command()
-def report(
-    folder: Annotated[Path, typer.Argument(help="A folder an audit wrote.")],
-    redact: Redact = False,
-) -> None:
-    """Print a result again and write its page anew."""
-    from gradleak.results import load_results
-
-    results = load_results(folder)
-    show(masked(results, redact), folder)
-
-
 def run_and_show(config: AuditConfig) -> None:
     from datetime import datetime
 
     from gradleak.auditing import audit as run_audit
     from gradleak.files import output_folder
+    from gradleak.verdict.gather import Gathered
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     chosen = config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}"
@@ -116,6 +116,7 @@ def run_and_show(config: AuditConfig) -> None:
         with live(limit) as progress:
             settings = config.model_dump(exclude={"out", "redact", "budget"})
             results = masked(run_audit(**settings, budget=limit, progress=progress), config.redact)
-        results.save(folder)
-        show(results, folder)
+        place = results.save(folder)
+        show(Gathered(folder, [results]))
+        typer.echo(f"results  {place}")
     finish(limit)

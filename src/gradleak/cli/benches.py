@@ -1,4 +1,4 @@
-"""Commands that measure speed, as ratios within one run: bench engine, bench beam, bench lti."""
+"""Commands that measure gradleak itself: speed, as ratios within one run, and whether sweeps survive being killed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.options import BudgetText
+from gradleak.cli.session import budget_of, finish, live
 
-bench_app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 
 
@@ -53,24 +55,64 @@ def bench_beam(
     )
 
 
+@bench_app.command("trust")
+def bench_trust(
+    folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
+    model: Annotated[str, typer.Option(help="Built-in name or folder; the smaller, the sooner.")] = "minilm",
+    kills: Annotated[int, typer.Option(min=1, help="How often the sweep is killed.")] = 50,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes; 0, the quickest: each life runs its cells itself.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes the moments of the kills.")] = 0,
+    budget: BudgetText = None,
+) -> None:
+    """Kill a sweep at random moments, run it again, and check that nothing was lost, run twice or changed."""
+    from gradleak.bench.trust import bench_trust as run
+    from gradleak.config import AuditConfig
+
+    limit = budget_of(AuditConfig(budget=budget))
+    with live(limit) as progress:
+        found = run(folder, model, kills, workers=workers, seed=seed, budget=limit, progress=progress)
+    typer.echo(str(found))
+    finish(limit)
+    if not found.held:
+        raise typer.Exit(1)
+
+
+@bench_app.command("store")
+def bench_store(
+    folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
+    model: Annotated[str, typer.Option(help="Built-in name or folder.")] = "minilm",
+    cells: Annotated[int, typer.Option(min=80, help="How many cells to plan and write.")] = 10_000,
+) -> None:
+    """Plan, write and look over a large sweep's cells, all with one result: what the driver and the disk bear."""
+    from gradleak.bench.store import bench_store as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        found = run(folder, model, cells, progress)
+    typer.echo(str(found))
+
+
 @bench_app.command("lti")
 def bench_lti(
     model: Annotated[str, typer.Option(help="Built-in name, Hugging Face folder or hub id.")] = "lti",
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 64,
     length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 16,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs over them; the paper has 20.")] = 20,
     seconds: Annotated[float, typer.Option(help="Longest time.")] = 180,
 ) -> None:
-    """Hashed gradients of many sequences at once against one at a time, interleaved in one run."""
+    """Hashed gradients in a batch and kept, against one at a time in every epoch, interleaved in one run."""
     from gradleak.bench.lti import bench_lti as run
     from gradleak.terminal import LiveProgress
 
     with LiveProgress() as progress:
         progress.begin(f"{model}: hashed gradients", 1)
-        found = run(model, batch, length, seconds)
+        found = run(model, batch, length, epochs, seconds)
         progress.end()
-    ratio = found.ratio
-    typer.echo(
-        f"{model}, {found.coordinates:,} coordinates to {found.bins:,} bins, {batch} sequences of {length}: "
-        f"{1 / ratio.fast_seconds:,.0f} sequences a second against {1 / ratio.slow_seconds:,.0f}, {ratio.ratio:.1f} "
-        f"times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
-    )
+    typer.echo(f"{model}, {found.coordinates:,} coordinates to {found.bins:,} bins, {batch} sequences of {length}")
+    for what, ratio in (("one epoch", found.once), (f"{epochs} epochs, kept", found.epochs)):
+        typer.echo(
+            f"{what}: {1 / ratio.fast_seconds:,.0f} sequences a second against {1 / ratio.slow_seconds:,.0f}, "
+            f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
+        )

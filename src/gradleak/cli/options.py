@@ -49,6 +49,7 @@ Window = Annotated[int | None, typer.Option(help="Cut the texts into pieces of e
 Entities = Annotated[
     bool | None, typer.Option("--entities", help="Score named entities too (NERR); needs gradleak[entities].")
 ]
+Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 Device = Annotated[str | None, typer.Option(help="Any torch device: cpu, cuda, mps.")]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Time limit of the attack: 60s, 5m, 1h.")]
 Memory = Annotated[str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of the free.")]

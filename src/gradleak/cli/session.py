@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from gradleak.budget import Budget
     from gradleak.config import AuditConfig
     from gradleak.results import Results
+    from gradleak.verdict.gather import Gathered
 
 
 def said(**values: Any) -> dict[str, Any]:
@@ -49,15 +49,19 @@ def finish(budget: Budget) -> None:
         raise typer.Exit(130)
 
 
-def show(results: Results, folder: Path) -> None:
+def show(found: Gathered) -> None:
+    """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
     from rich.console import Console
 
     from gradleak.report.build import write_report
     from gradleak.terminal import print_results
+    from gradleak.verdict.show import print_verdict
 
-    page = write_report(results, folder)
-    print_results(results, Console(), sentences=20)
-    typer.echo(f"\nresults  {folder / 'results.json'}\nreport   {page}")
+    console, verdict = Console(), found.verdict
+    if len(found.results) == 1:
+        print_results(found.results[0], console, sentences=20)
+    print_verdict(verdict, console)
+    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_report(found)}")
 
 
 def masked(results: Results, wanted: bool) -> Results:
