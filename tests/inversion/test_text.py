@@ -156,6 +156,26 @@ def test_special_tokens_are_not_learned(tiny_bert):
     assert (wanted[:, 1:-1] != IGNORED).all()
 
 
+def test_a_classifiers_update_is_read_too(tiny_bert, tmp_path):
+    """Hashed, with special tokens around and a label that is not told."""
+    network = usual_network(tiny_bert, length=LENGTH, hidden=(16, 16), output="vocabulary")
+    settings = TrainSettings(steps=4, batch=4, check=2)
+    manifest, _ = train_inverter(tiny_bert, tmp_path, aux=TEXTS[:60], network=network, settings=settings)
+    assert manifest.network["features"] == "hashed"
+    (found,) = attack(
+        Client(tiny_bert).update(["The loan was refused."], [1]), tiny_bert, "lti", inverter=str(tmp_path)
+    )
+    assert len(found.sentences[0].tokens) == LENGTH - 2
+    assert found.lengths == [LENGTH]
+
+
+def test_a_large_models_bins_stay_few(minilm):
+    coordinates = sum(parameter.numel() for parameter in minilm.parameters().values())
+    assert round(usual_network(minilm).share * coordinates) == 110_000
+    with pytest.raises(GradleakError, match="features"):
+        usual_network(minilm, features="hushed")
+
+
 def test_it_reads_texts_it_was_not_trained_on(model, trained):
     place, manifest, accuracy = trained
     assert manifest.training.status == "completed"
@@ -180,6 +200,11 @@ def test_other_updates_are_refused(model, trained, client, message):
     update = Client(model, **client).update(["The loan was refused."])
     with pytest.raises(GradleakError, match=message):
         attack(update, model, "lti", inverter=str(trained[0]))
+
+
+def test_structured_features_of_what_is_not_sent_are_refused(model):
+    with pytest.raises(GradleakError, match=r"structured features need transformer\.wpe\.weight, which is not sent"):
+        TextProblem(model, auxiliary(model), parse_defenses(["layers:send=1"]), NETWORK)
 
 
 def test_other_batches_models_and_folders_are_refused(model, trained, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Self
 
 from pydantic import Field
 
@@ -15,6 +16,9 @@ from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
 from gradleak.update import Update
+
+# Updates that are read at once.
+TOGETHER = 32
 
 
 class LtiOptions(AttackOptions):
@@ -28,6 +32,11 @@ class Lti(Attack):
     Options = LtiOptions
     options: LtiOptions
 
+    def prepared(self, model: TargetModel) -> Self:
+        if not self.options.inverter:
+            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
+        return self
+
     def run(
         self,
         updates: Sequence[Update],
@@ -37,25 +46,26 @@ class Lti(Attack):
         progress: Progress,
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
-        if not self.options.inverter:
-            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
         reader = TextReader(self.options.inverter, model)
-        found = []
+        found: list[Reconstruction] = []
         progress.begin(self.name, len(updates), "updates")
-        for number, update in enumerate(updates, start=1):
+        for first in range(0, len(updates), TOGETHER):
+            some = updates[first : first + TOGETHER]
             started = time.monotonic()
             with peak_memory(model.device) as memory:
-                read = None if budget.tick() else reader.read(update, self.options.passes)
-            found.append(
+                read = [None] * len(some) if budget.tick() else reader.read(some, self.options.passes)
+            spent = (time.monotonic() - started) / len(some)
+            found += [
                 Reconstruction(
-                    sentences=[] if read is None else [_sentence(read, model)],
-                    lengths=None if read is None else [reader.settings.length],
-                    seconds=time.monotonic() - started,
+                    sentences=[] if one is None else [_sentence(one, model)],
+                    lengths=None if one is None else [reader.settings.length],
+                    seconds=spent,
                     peak_memory_mb=memory.megabytes,
-                    status="completed" if read is not None else budget.reason,
+                    status=budget.reason if one is None else "completed",
                 )
-            )
-            progress.advance(number)
+                for one in read
+            ]
+            progress.advance(len(found))
         progress.end()
         return found
 

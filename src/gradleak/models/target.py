@@ -6,7 +6,7 @@ import copy
 import functools
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,11 +96,7 @@ class TargetModel:
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of all weights, so that an update can tell whether it was made with this very model."""
-        digest = hashlib.sha256()
-        for name, parameter in sorted(self.module.named_parameters()):
-            digest.update(name.encode())
-            digest.update(parameter.detach().float().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:32]
+        return fingerprint_of(dict(self.module.named_parameters()))
 
     @functools.cached_property
     def text_tokens(self) -> Tensor:
@@ -192,6 +188,15 @@ class TargetModel:
             return F.cross_entropy(logits, labels)
         kept = mask[:, 1:]
         return F.cross_entropy(logits[:, :-1][kept], labels[:, 1:][kept])
+
+
+def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
+    """A hash of named weights, whatever their order and precision."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
 
 
 def _frame(tokenizer: Any) -> tuple[list[int], list[int]]:
