@@ -203,7 +203,7 @@ def test_other_updates_are_refused(model, trained, client, message):
 
 
 def test_sequences_the_model_cannot_take_are_refused(model, tmp_path):
-    with pytest.raises(GradleakError, match="takes at most 64 tokens, not 65"):
+    with pytest.raises(GradleakError, match="takes at most 64 tokens, not sequences of 65"):
         train_inverter(model, tmp_path / "out", aux=TEXTS, network=usual_network(model, length=65))
     assert not (tmp_path / "out").exists()
 
