@@ -202,6 +202,12 @@ def test_other_updates_are_refused(model, trained, client, message):
         attack(update, model, "lti", inverter=str(trained[0]))
 
 
+def test_sequences_the_model_cannot_take_are_refused(model, tmp_path):
+    with pytest.raises(GradleakError, match="takes at most 64 tokens, not sequences of 65"):
+        train_inverter(model, tmp_path / "out", aux=TEXTS, network=usual_network(model, length=65))
+    assert not (tmp_path / "out").exists()
+
+
 def test_structured_features_of_what_is_not_sent_are_refused(model):
     with pytest.raises(GradleakError, match=r"structured features need transformer\.wpe\.weight, which is not sent"):
         TextProblem(model, auxiliary(model), parse_defenses(["layers:send=1"]), NETWORK)
