@@ -27,11 +27,12 @@ class AuditConfig(BaseModel):
     model: str = Field("minilm", description="built-in name, Hugging Face folder or hub id")
     task: TaskName | None = None
     num_labels: int | None = Field(None, ge=2)
-    data: str = Field("builtin", description="built-in corpus, or a .txt, .csv, .tsv or .jsonl file")
+    data: str = Field("builtin", description="built-in corpus, a .txt, .csv, .tsv or .jsonl file; .npz for images")
     text_column: str | None = None
     label_column: str | None = None
     max_tokens: int | None = Field(None, ge=3)
     entities: bool = Field(False, description="whether named entities are looked for and scored (NERR)")
+    lpips: bool = Field(False, description="whether images are compared by LPIPS too")
     attack: str = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(1, ge=1)

@@ -26,9 +26,9 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
 from gradleak.registry import suggest
 from gradleak.results import FILE, Results, load_results
-from gradleak.scenario.client import DEFAULT_GRANTS
 from gradleak.scenario.data import Row
 from gradleak.scenario.datasets import read_dataset
+from gradleak.scenario.sender import DEFAULT_GRANTS
 from gradleak.scoring.entities import NERR
 from gradleak.scoring.interval import Interval
 from gradleak.tradeoff.utility import UtilityResults, utility

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gradleak.defenses.base import Defense
-from gradleak.models.target import TargetModel
+from gradleak.models.base import Target
 
 
 class GaussianNoise(Defense):
@@ -19,9 +19,7 @@ class GaussianNoise(Defense):
 
     sigma: float = Field(gt=0, description="standard deviation of the noise on one coordinate")
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         noisy = {}
         for name, tensor in tensors.items():
             noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)

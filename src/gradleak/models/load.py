@@ -14,12 +14,14 @@ from gradleak import assets
 from gradleak.errors import GradleakError
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
+from gradleak.models.lenet import is_image_model
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.registry import suggest
 
 # Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
 BUILT_IN: dict[str, Task] = {"minilm": "classification", "smollm2": "causal-lm"}
+IMAGE_WAYS = "`gradleak audit`, `capture`, `attack`, `score` and `reproduce` take images, and `load_image_model`"
 
 
 def load_model(
@@ -49,6 +51,8 @@ def load_model(
     if not isinstance(source, str | Path):
         return _from_object(source, tokenizer, task, place)
     name = str(source)
+    if is_image_model(name):
+        raise GradleakError(f"{name} reads images, and a text model is wanted here; {IMAGE_WAYS}")
     if (Path(name) / "adapter_config.json").is_file():
         return _adapted(Path(name), task, num_labels, head_seed, device, progress)
     folder = str(_built_in(name, progress)) if name in BUILT_IN else name

@@ -13,30 +13,46 @@ from gradleak.files import write_text
 from gradleak.highlight import highlight
 from gradleak.report.figures import score_figure, trace_figure
 from gradleak.results import Results
-from gradleak.words import CAVEAT, METRIC_MEANINGS, metric_labels, outcome, remarks, status_note, threat_model
+from gradleak.words import (
+    ALL_METRIC_MEANINGS,
+    CAVEAT,
+    figure,
+    metric_labels,
+    of_images,
+    outcome,
+    remarks,
+    status_note,
+    threat_model,
+)
 
 FILE = "report.html"
+
+MASKED_WORDS = "Texts are masked: every word is a number, equal words of a trial have equal numbers."
+NO_IMAGES = "The images are taken out."
 
 
 def render(results: Results) -> str:
     """The page as text. Everything that comes from data or a model is escaped."""
+    shown = {
+        "results": results,
+        "labels": metric_labels,
+        "meanings": ALL_METRIC_MEANINGS,
+        "figure": figure,
+        "outcome": outcome(results),
+        "note": status_note(results),
+        "threat": threat_model(results.scenario),
+        "remarks": remarks(results),
+        "caveat": CAVEAT,
+        # The figures hold numbers and our own words only, so they may pass unescaped.
+        "traces": Markup(trace_figure(results.trials)),
+    }
+    if of_images(results):
+        return templates().get_template("images.html").render(**shown, masking=NO_IMAGES)
+    scores = Markup(score_figure(results))
     return (
         templates()
         .get_template("report.html")
-        .render(
-            results=results,
-            labels=metric_labels,
-            meanings=METRIC_MEANINGS,
-            outcome=outcome(results),
-            note=status_note(results),
-            threat=threat_model(results.scenario),
-            remarks=remarks(results),
-            caveat=CAVEAT,
-            # The figures hold numbers and our own words only, so they may pass unescaped.
-            scores=Markup(score_figure(results)),
-            traces=Markup(trace_figure(results.trials)),
-            highlight=highlight,
-        )
+        .render(**shown, masking=MASKED_WORDS, scores=scores, highlight=highlight)
     )
 
 

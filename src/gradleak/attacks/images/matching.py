@@ -1,0 +1,92 @@
+"""How well dummy images explain an update, by a distance that fits what the client did to its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.errors import GradleakError
+from gradleak.models.gradients import batch_gradients
+from gradleak.models.image import ImageModel
+from gradleak.specs import split_spec
+from gradleak.update import Update
+
+# Defences after which a zero says nothing about the gradient.
+ZEROING = {"prune", "mask"}
+TINY = 1e-12
+
+
+class MatchingGoal:
+    """What a search lowers: a row's distance from its update, and a weight on how rough its images are."""
+
+    def __init__(self, model: ImageModel, updates: Sequence[Update], labels: Tensor, tv: float) -> None:
+        self.matcher, self.labels, self.tv = GradientMatcher(model, updates), labels, tv
+
+    def __call__(self, images: Tensor, which: Tensor) -> Tensor:
+        return self.matcher.distances(images, self.labels[which], which) + self.tv * total_variation(images)
+
+
+class GradientMatcher:
+    """Distances between the gradients of dummies and the updates they stand for, all rows at once.
+
+    Under sign compression the distance is the squared hinge on signs that disagree, under pruning the cosine over
+    the coordinates that were sent, otherwise the cosine over all (appendix A.1 of Learning To Invert).
+    """
+
+    def __init__(self, model: ImageModel, updates: Sequence[Update]) -> None:
+        self.model = model
+        self.names = list(updates[0].tensors)
+        if any(list(update.tensors) != self.names for update in updates):
+            raise GradleakError("updates that are attacked together must hold the same tensors")
+        self.targets = flat_updates(updates).to(model.device)
+        names = {split_spec(spec)[0] for update in updates for spec in update.manifest.defenses}
+        self.signs = "sign" in names
+        self.kept = (self.targets != 0).float() if names & ZEROING and not self.signs else None
+
+    def distances(self, pixels: Tensor, labels: Tensor, which: Tensor) -> Tensor:
+        """Row by row, how far the gradient of these images is from the update that `which` names."""
+        gradients = batch_gradients(self.model, self.names, pixels, labels)
+        targets = self.targets[which]
+        if self.signs:
+            return hinge_distance(gradients, targets)
+        if self.kept is not None:
+            gradients = gradients * self.kept[which]
+        return cosine_distance(gradients, targets)
+
+
+def flat_updates(updates: Sequence[Update]) -> Tensor:
+    """The gradients that updates stand for, a row each."""
+    return torch.stack([torch.cat([t.flatten() for t in as_gradient(u).tensors.values()]) for u in updates])
+
+
+def cosine_distance(gradients: Tensor, targets: Tensor) -> Tensor:
+    """1 − cos of every row.
+
+    >>> cosine_distance(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])).tolist()
+    [1.0]
+    """
+    sizes = gradients.norm(dim=1).clamp_min(TINY) * targets.norm(dim=1).clamp_min(TINY)
+    return 1 - (gradients * targets).sum(dim=1) / sizes
+
+
+def hinge_distance(gradients: Tensor, signs: Tensor) -> Tensor:
+    """The sum of squares of the coordinates whose sign is another.
+
+    >>> hinge_distance(torch.tensor([[3.0, -2.0, 0.5]]), torch.tensor([[1.0, 1.0, 1.0]])).tolist()
+    [4.0]
+    """
+    return (-gradients * signs.sgn()).clamp_min(0).square().sum(dim=1)
+
+
+def total_variation(images: Tensor) -> Tensor:
+    """The mean absolute difference of neighbouring pixels, down and across, of every row (rows, batch, c, h, w).
+
+    >>> total_variation(torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(1, 1, 1, 2, 2)).tolist()
+    [1.0]
+    """
+    down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(dim=1)
+    across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(dim=1)
+    return down + across
