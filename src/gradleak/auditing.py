@@ -58,6 +58,7 @@ def audit(
     task: Task | None = None,
     num_labels: int | None = None,
     max_tokens: int | None = None,
+    window: int | None = None,
     entities: bool = False,
     device: str = "cpu",
     budget: Budget | None = None,
@@ -67,7 +68,8 @@ def audit(
 
     Draws `trials` batches from the data, makes each one's update as a client would, attacks the updates, and
     scores what was read back, always beside a control that guesses from the language prior alone.
-    `entities` adds the share of the named entities that came back (NERR).
+    `entities` adds the share of the named entities that came back (NERR); `window` cuts the texts into pieces of
+    exactly so many tokens.
 
     >>> from gradleak import audit
     >>> results = audit("minilm", trials=2)
@@ -91,6 +93,7 @@ def audit(
         task=task,
         num_labels=num_labels,
         max_tokens=max_tokens,
+        window=window,
         entities=entities,
         device=device,
         budget=budget,
@@ -117,6 +120,7 @@ def audit_parts(
     task: Task | None,
     num_labels: int | None,
     max_tokens: int | None,
+    window: int | None,
     entities: bool,
     device: str,
     budget: Budget | None,
@@ -136,7 +140,9 @@ def audit_parts(
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TargetModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
-    private = draw_trials(rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens)
+    private = draw_trials(
+        rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens, window=window
+    )
     method = method.prepared(model)
     senders = [Client(model, known, client, defenses, part) for part in parts]
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]

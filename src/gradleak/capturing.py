@@ -35,7 +35,13 @@ def capture_update(config: AuditConfig, out: Path, progress: Progress = SILENT) 
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         (batch,) = draw_trials(
-            rows, model, batch_size=config.batch_size, trials=1, seed=config.seed, max_tokens=config.max_tokens
+            rows,
+            model,
+            batch_size=config.batch_size,
+            trials=1,
+            seed=config.seed,
+            max_tokens=config.max_tokens,
+            window=config.window,
         )
         labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
         sender = Client(model, config.known, config.client, config.defenses, config.observe)

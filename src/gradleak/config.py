@@ -31,6 +31,7 @@ class AuditConfig(BaseModel):
     text_column: str | None = None
     label_column: str | None = None
     max_tokens: int | None = Field(None, ge=3)
+    window: int | None = Field(None, ge=2, description="texts are cut into pieces of exactly so many tokens")
     entities: bool = Field(False, description="whether named entities are looked for and scored (NERR)")
     lpips: bool = Field(False, description="whether images are compared by LPIPS too")
     attack: str = "auto"

@@ -207,7 +207,8 @@ def _image_outcome(results: Results) -> str:
     gap = "well below" if score.high < control.low else "not clearly below"
     return (
         f"{results.attack.name} reached an MSE of {score.mean:.4f} (95 % interval {score.low:.4f} to "
-        f"{score.high:.4f}) over {_count(len(results.trials), 'trial')}, {gap} the {control.mean:.4f} of the mean auxiliary image."
+        f"{score.high:.4f}) over {_count(len(results.trials), 'trial')}, {gap} the {control.mean:.4f} of the mean "
+        "auxiliary image."
     )
 
 

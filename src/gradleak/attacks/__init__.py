@@ -17,6 +17,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "lamp-cos": "gradleak.attacks.lamp:LampCos",
         "lamp-l2": "gradleak.attacks.lamp:LampL2",
         "lamp-l2l1": "gradleak.attacks.lamp:LampL2L1",
+        "lti": "gradleak.attacks.lti:Lti",
         "subspace": "gradleak.attacks.subspace:Subspace",
         "tag": "gradleak.attacks.tag:Tag",
     },

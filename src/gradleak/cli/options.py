@@ -47,6 +47,7 @@ Observe = Annotated[
 Task = Annotated[str | None, typer.Option(help="classification, or causal-lm (lm for short); default: by the model.")]
 NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
 MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
+Window = Annotated[int | None, typer.Option(help="Cut the texts into pieces of exactly so many tokens.")]
 Entities = Annotated[
     bool | None, typer.Option("--entities", help="Score named entities too (NERR); needs gradleak[entities].")
 ]
@@ -64,7 +65,7 @@ DATA = {"model": Model, "data": Data, "text_column": TextColumn, "label_column":
 ATTACK = {"attack": AttackName, "options": Options, "memory": Memory, "budget": BudgetText}
 CLIENT = {"batch_size": BatchSize, "known": Known, "client": ClientSpec, "defenses": Defenses}
 LOADING = {"task": Task, "num_labels": NumLabels, "device": Device}
-DRAWING = {"seed": Seed, "max_tokens": MaxTokens}
+DRAWING = {"seed": Seed, "max_tokens": MaxTokens, "window": Window}
 AUDIT = DATA | ATTACK | CLIENT | LOADING | DRAWING | {"trials": Trials}
 
 Command = Callable[..., None]

@@ -14,7 +14,8 @@ from gradleak.models.image import ImageModel
 def batch_gradients(model: ImageModel, names: Sequence[str], pixels: Tensor, labels: Tensor) -> Tensor:
     """The gradient of every row's mean loss by the named parameters, (rows, coordinates).
 
-    `pixels` are (rows, batch, channels, height, width), `labels` (rows, batch). It can be differentiated by the pixels.
+    `pixels` are (rows, batch, channels, height, width), `labels` (rows, batch). Pixels that ask for a derivative get
+    one.
     """
     parameters = {name: p.detach() for name, p in model.module.named_parameters()}
     trained = {name: parameters[name] for name in names}

@@ -43,7 +43,7 @@ class LeNet(nn.Module):
             nn.Sigmoid(),
             nn.Flatten(),
         )
-        side = -(-(-(-options.size // 2)) // 2)  # halved twice, rounded up
+        side = (options.size + 3) // 4  # halved twice, rounded up
         self.head = nn.Linear(WIDTH * side * side, options.classes)
         generator = torch.Generator().manual_seed(options.seed)
         with torch.no_grad():

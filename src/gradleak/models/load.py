@@ -12,6 +12,7 @@ import torch
 
 from gradleak import assets
 from gradleak.errors import GradleakError
+from gradleak.models.drawn import DRAWN, is_drawn, load_drawn
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
 from gradleak.models.lenet import is_image_model
@@ -53,6 +54,8 @@ def load_model(
     name = str(source)
     if is_image_model(name):
         raise GradleakError(f"{name} reads images, and a text model is wanted here; {IMAGE_WAYS}")
+    if is_drawn(name):
+        return load_drawn(name, task, place, progress)
     if (Path(name) / "adapter_config.json").is_file():
         return _adapted(Path(name), task, num_labels, head_seed, device, progress)
     folder = str(_built_in(name, progress)) if name in BUILT_IN else name
@@ -129,7 +132,7 @@ def _config(name: str, folder: str) -> Any:
             raise GradleakError(f"cannot read the model in {folder}: {_first_line(error)}") from error
         why = "the hub does not have it" if reachable() else "the hub cannot be reached"
         raise GradleakError(
-            f"unknown model {name!r}: not built in, not a folder, and {why}; {suggest(name, BUILT_IN)}"
+            f"unknown model {name!r}: not built in, not a folder, and {why}; {suggest(name, [*BUILT_IN, *DRAWN])}"
         ) from error
 
 

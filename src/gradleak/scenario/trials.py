@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
 from gradleak.scenario.data import Row
+from gradleak.scenario.windows import cut_rows
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,14 @@ def draw_trials(
     trials: int,
     seed: int,
     max_tokens: int | None = None,
+    window: int | None = None,
 ) -> list[TrialData]:
     """Distinct rows for every trial. Asking for more trials keeps the first ones as they were.
 
     Rows without a label get a class drawn from the seed; rows of more than `max_tokens` tokens are passed over.
+    With `window` the rows are cut into pieces of exactly so many tokens first.
     """
+    rows = rows if window is None else cut_rows(rows, model, window)
     rng = random.Random(seed)
     order = rng.sample(range(len(rows)), len(rows))
     needed = batch_size * trials

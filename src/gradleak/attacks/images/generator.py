@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 
 import torch
@@ -29,7 +30,7 @@ class Generator(nn.Module):
         self.sides = [_eighth(side) for side in shape[1:]]
         self.first = nn.Linear(latent, 4 * width * self.sides[0] * self.sides[1])
         widths = [4 * width, 2 * width, width]
-        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in itertools.pairwise(widths))
         self.last = nn.Conv2d(width, shape[0], 3, padding=1)
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -47,7 +48,7 @@ class _Encoder(nn.Module):
         super().__init__()
         widths = [shape[0], width, 2 * width, 4 * width]
         layers: list[nn.Module] = []
-        for a, b in zip(widths, widths[1:], strict=False):
+        for a, b in itertools.pairwise(widths):
             layers += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.SiLU()]
         sides = [_eighth(side) for side in shape[1:]]
         self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width * sides[0] * sides[1], 2 * latent))

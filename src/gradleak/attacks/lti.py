@@ -1,0 +1,64 @@
+"""Learning To Invert: a network that was trained on auxiliary data reads the text off an update at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.budget import Budget
+from gradleak.errors import GradleakError
+from gradleak.inversion.reading import Read, TextReader
+from gradleak.measure import peak_memory
+from gradleak.models.target import TargetModel
+from gradleak.progress import Progress
+from gradleak.update import Update
+
+
+class LtiOptions(AttackOptions):
+    inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; must be said")
+
+
+class Lti(Attack):
+    name = "lti"
+    summary = "Learning To Invert: a network trained on auxiliary data for this model and this defence"
+    Options = LtiOptions
+    options: LtiOptions
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: TargetModel,
+        *,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        if not self.options.inverter:
+            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
+        reader = TextReader(self.options.inverter, model)
+        found = []
+        progress.begin(self.name, len(updates), "updates")
+        for number, update in enumerate(updates, start=1):
+            started = time.monotonic()
+            with peak_memory(model.device) as memory:
+                read = None if budget.over else reader.read(update)
+            found.append(
+                Reconstruction(
+                    sentences=[] if read is None else [_sentence(read, model)],
+                    lengths=None if read is None else [reader.settings.length],
+                    seconds=time.monotonic() - started,
+                    peak_memory_mb=memory.megabytes,
+                    status="completed" if read is not None else budget.reason,
+                )
+            )
+            progress.advance(number)
+        progress.end()
+        return found
+
+
+def _sentence(read: Read, model: TargetModel) -> Sentence:
+    sure = sum(read.probabilities) / len(read.probabilities)
+    return Sentence(text=model.decode(read.tokens), tokens=read.tokens, confidence=min(1.0, sure))

@@ -1,0 +1,49 @@
+"""Feature hashing: a long vector's coordinates are dealt to few bins by chance and added up there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+class Hashing:
+    """Adds coordinate i of several named tensors, taken as one long vector, to bin r(i); r follows from the seed.
+
+    >>> hashing = Hashing({"a": (2,), "b": (1, 2)}, bins=1, seed=0)
+    >>> hashing.of({"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[[3.0, 4.0]]])}).tolist()
+    [[10.0]]
+    """
+
+    def __init__(self, shapes: Mapping[str, Sequence[int]], bins: int, seed: int) -> None:
+        self.bins = bins
+        generator = torch.Generator().manual_seed(seed)
+        # One draw a tensor, in the order of their names, so that the order of a dictionary does not matter.
+        self.places = {
+            name: torch.randint(bins, (torch.Size(shapes[name]).numel(),), generator=generator)
+            for name in sorted(shapes)
+        }
+
+    def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The bins of many vectors at once, (rows, bins); every tensor is (rows, *shape), one left out is zero."""
+        rows = len(next(iter(tensors.values())))
+        first = next(iter(tensors.values()))
+        # Bins × rows: what belongs to a coordinate then lies together, and adding it up is one pass over memory.
+        found = torch.zeros(self.bins, rows, dtype=first.dtype, device=first.device)
+        for name, tensor in tensors.items():
+            found.index_add_(0, self.places[name].to(first.device), tensor.reshape(rows, -1).T)
+        return found.T.contiguous()
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """How many coordinates each bin has got."""
+        return sum(
+            (torch.bincount(places, minlength=self.bins) for places in self.places.values()),
+            start=torch.zeros(self.bins, dtype=torch.long),
+        )
+
+    def noise(self, rows: int, sigma: float, generator: torch.Generator) -> Tensor:
+        """What noise of this size on every coordinate becomes in the bins: a bin of n coordinates gets √n of it."""
+        return sigma * self.sizes.float().sqrt() * torch.randn(rows, self.bins, generator=generator)

@@ -1,0 +1,72 @@
+"""Reading tokens off updates with a trained inverter. Nothing here knows of auxiliary data or of a truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from gradleak.errors import GradleakError
+from gradleak.inversion.features import Features, Hashed, Structured
+from gradleak.inversion.networks import NetworkSettings, TokenInverter, build_inverter
+from gradleak.inversion.saved import load_inverter
+from gradleak.models.target import TargetModel
+from gradleak.update import Update
+
+
+def features_for(settings: NetworkSettings, model: TargetModel, shapes: Mapping[str, Sequence[int]]) -> Features:
+    """The features that the settings name, of updates with tensors of these shapes."""
+    if settings.features == "structured":
+        return Structured(model, settings.length)
+    return Hashed(shapes, settings.share, settings.hash_seed)
+
+
+def inverter_for(settings: NetworkSettings, features: Features, model: TargetModel, seed: int = 0) -> TokenInverter:
+    """A fresh network for these features and this target."""
+    return build_inverter(settings, features.size, settings.length, model.word_table, seed)
+
+
+@dataclass(frozen=True)
+class Read:
+    """Tokens of one sequence, and how probable the network holds each."""
+
+    tokens: list[int]
+    probabilities: list[float]
+
+
+class TextReader:
+    """An inverter from its folder, ready for updates of its target."""
+
+    def __init__(self, folder: str | Path, model: TargetModel) -> None:
+        self.manifest, weights = load_inverter(folder)
+        if self.manifest.kind != "text":
+            raise GradleakError(f"{folder} holds an inverter of {self.manifest.kind}s, not of text")
+        if self.manifest.model_fingerprint != model.fingerprint:
+            raise GradleakError(f"the inverter in {folder} was trained for {self.manifest.model}, not {model.name}")
+        try:
+            self.settings = NetworkSettings.model_validate(self.manifest.network)
+        except ValidationError as error:
+            raise GradleakError(f"{folder}: its manifest does not describe a network of this version") from error
+        self.model = model
+        self.features = features_for(self.settings, model, self.manifest.tensors)
+        self.network = inverter_for(self.settings, self.features, model)
+        try:
+            self.network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise GradleakError(f"{folder}: its weights do not fit its manifest") from error
+        self.network.eval()
+
+    def read(self, update: Update) -> Read:
+        """The likeliest token at every position of the text."""
+        self.manifest.refuse_others(update)
+        features = self.features.of({name: tensor[None] for name, tensor in update.tensors.items()})
+        with torch.no_grad():
+            logits: Tensor = self.network(features)[0]
+        inner = slice(len(self.model.prefix), len(logits) - len(self.model.suffix))
+        usual = logits[inner].masked_fill(~self.model.text_tokens, -torch.inf)
+        best = usual.softmax(dim=-1).max(dim=-1)
+        return Read(best.indices.tolist(), best.values.tolist())

@@ -1,0 +1,137 @@
+"""Inverters of token sequences: features, network and auxiliary data put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.attacks.run import derive_seed
+from gradleak.defenses.base import Defense
+from gradleak.defenses.noise import GaussianNoise
+from gradleak.inversion.auxiliary import Auxiliary
+from gradleak.inversion.defended import acts_on_parts, check_learnable, defend, random
+from gradleak.inversion.features import Hashed
+from gradleak.inversion.networks import NetworkSettings, TokenInverter
+from gradleak.inversion.reading import features_for, inverter_for
+from gradleak.inversion.samples import SampleGradients
+from gradleak.inversion.training import Example, Problem
+from gradleak.models.target import Batch, TargetModel
+
+# Positions that hold no token of the text, as cross-entropy knows them.
+IGNORED = -100
+# Examples from which features' typical sizes are taken.
+FIRST_LOOK = 64
+# Examples checked at once.
+CHECKED = 64
+# Floats of features that are kept: two gigabytes.
+KEPT = 1 << 29
+
+
+class TextProblem(Problem):
+    """Gradients of auxiliary sequences, one each, defended as the victims' are; the network must tell the tokens."""
+
+    network: TokenInverter
+
+    def __init__(
+        self,
+        model: TargetModel,
+        auxiliary: Auxiliary,
+        defenses: Sequence[Defense],
+        settings: NetworkSettings,
+        seed: int = 0,
+    ) -> None:
+        check_learnable(defenses)
+        self.model, self.auxiliary, self.settings, self.seed = model, auxiliary, settings, seed
+        trained = list(model.parameters())
+        for defense in defenses:
+            trained = defense.trained(trained, model)
+        self.shapes = self._sent(trained, defenses)
+        self.features = features_for(settings, model, self.shapes)
+        # Noise on every coordinate is noise on the bins, so it can come after hashing, on what was kept.
+        last = defenses[-1] if defenses else None
+        self._noise = last.sigma if settings.features == "hashed" and isinstance(last, GaussianNoise) else None
+        self._defenses = list(defenses[:-1] if self._noise is not None else defenses)
+        needed = self.features.names if acts_on_parts(self._defenses) else trained
+        self._gradients = SampleGradients(model, needed)
+        self._kept = self._memory()
+        self.network = inverter_for(settings, self.features, model, seed)
+        self.network.start_from(auxiliary.counts)
+        self.network.body.fit(self.draw(0, FIRST_LOOK)[0])
+        decides = (model.fingerprint, settings.model_dump_json(), *map(str, defenses), auxiliary.identity, seed)
+        self.identity = " ".join(map(str, decides))
+
+    def draw(self, step: int, count: int) -> Example:
+        ids = self.auxiliary.draw(step, count)
+        if self._kept is None:
+            found = self._read(ids, step)
+        else:
+            numbers = self.auxiliary.numbers(step, count)
+            missing = numbers[~self._known[numbers]].unique()
+            if len(missing):
+                self._kept[missing] = self._read(self.auxiliary.sequences[missing], step)
+                self._known[missing] = True
+            found = self._kept[numbers]
+        return self._noised(found, step), self._wanted(ids)
+
+    def held_out(self) -> list[Example]:
+        pieces = self.auxiliary.held_out().split(CHECKED)
+        return [(self._noised(self._read(ids, -1 - i), -1 - i), self._wanted(ids)) for i, ids in enumerate(pieces)]
+
+    def loss(self, found: Tensor, wanted: Tensor) -> Tensor:
+        return F.cross_entropy(found.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+
+    def accuracy(self) -> float:
+        """The share of the held-out tokens that the network tells."""
+        with torch.no_grad():
+            pairs = [(self.network(given).argmax(dim=-1), wanted) for given, wanted in self.held_out()]
+        right = sum(int(((found == wanted) & (wanted != IGNORED)).sum()) for found, wanted in pairs)
+        return right / sum(int((wanted != IGNORED).sum()) for _, wanted in pairs)
+
+    def _read(self, ids: Tensor, step: int) -> Tensor:
+        """The features of each sequence's defended gradient."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "read", step))
+        batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
+        targets = ids
+        if self.model.task == "classification":  # which class the victim's text has is not told
+            targets = torch.randint(self.model.num_labels, (len(ids),), generator=generator)
+        with torch.no_grad():
+            return torch.cat(
+                [
+                    self.features.of(defend(some, self._defenses, self.model, generator))
+                    for some in self._gradients.parts(batch, targets)
+                ]
+            )
+
+    def _noised(self, found: Tensor, step: int) -> Tensor:
+        if self._noise is None or not isinstance(self.features, Hashed):
+            return found
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "noise", step))
+        return found + self.features.hashing.noise(len(found), self._noise, generator)
+
+    def _wanted(self, ids: Tensor) -> Tensor:
+        wanted = ids.clone()
+        wanted[:, : len(self.model.prefix)] = IGNORED
+        wanted[:, ids.shape[1] - len(self.model.suffix) :] = IGNORED
+        return wanted
+
+    def _sent(self, trained: Sequence[str], defenses: Sequence[Defense]) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what a client sends, from one update."""
+        ids = self.auxiliary.sequences[:1]
+        batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
+        targets = ids if self.model.task == "causal-lm" else torch.zeros(1, dtype=torch.long)
+        one = SampleGradients(self.model, trained).of(batch, targets)
+        sent = defend(one, defenses, self.model, torch.Generator().manual_seed(0))
+        return {name: tuple(tensor.shape[1:]) for name, tensor in sent.items()}
+
+    def _memory(self) -> Tensor | None:
+        """Room for all sequences' features, where they come again the same."""
+        count = len(self.auxiliary.sequences)
+        shape = (count, self.features.size) if self.settings.features == "hashed" else (
+            count, self.settings.length, self.features.size)  # fmt: skip
+        if self.auxiliary.pseudo or random(self._defenses) or torch.Size(shape).numel() > KEPT:
+            return None
+        self._known = torch.zeros(count, dtype=torch.bool)
+        return torch.empty(shape)

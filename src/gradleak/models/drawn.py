@@ -1,0 +1,103 @@
+"""Built-in targets that exist as an architecture only: their weights are drawn from a seed.
+
+`lti` is the language model of the Learning To Invert paper: a Transformer of three layers, 96 wide, with a word table
+that is frozen and serves as the output layer too. Its vocabulary is that of a real tokenizer.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradleak import assets
+from gradleak.errors import GradleakError
+from gradleak.models.families import Task
+from gradleak.models.target import TargetModel
+from gradleak.progress import SILENT, Progress
+from gradleak.specs import checked, split_spec
+
+DRAWN: dict[str, str] = {
+    "lti": "a language model of 3 layers, 96 wide, for 16 tokens, weights drawn from a seed, word table frozen; "
+    "lti:tokenizer=FOLDER,seed=0"
+}
+# Of the tables' entries. The loss of an untrained model then already depends on which tokens stand where.
+WORDS, POSITIONS = 0.2, 0.1
+
+
+class LtiModel(BaseModel):
+    """What `lti:…` can be told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokenizer: str = Field("minilm", description="minilm, or a folder with a tokenizer, such as GPT-2's")
+    seed: int = 0
+    tokens: int = Field(16, ge=2, le=1024, description="the longest sequence")
+    layers: int = Field(3, ge=1, le=48)
+    width: int = Field(96, ge=8, le=4096)
+
+
+def is_drawn(name: str) -> bool:
+    return name.partition(":")[0] in DRAWN
+
+
+def load_drawn(name: str, task: Task | None, device: torch.device, progress: Progress = SILENT) -> TargetModel:
+    """The model of a text such as `lti` or `lti:tokenizer=gpt2_tokenizer,seed=1`."""
+    kind, values = split_spec(name)
+    settings = checked(LtiModel, values, f"model {kind!r}")
+    if task not in (None, "causal-lm"):
+        raise GradleakError(f"{kind} is a language model: it is audited on causal-lm, not {task}")
+    tokenizer = bare_tokenizer(settings.tokenizer, progress)
+    return TargetModel(_module(settings, tokenizer).to(device), tokenizer, "causal-lm", name)
+
+
+def bare_tokenizer(source: str, progress: Progress = SILENT) -> Any:
+    """A tokenizer that puts no special tokens around texts."""
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoTokenizer, GPT2TokenizerFast
+
+    folder = assets.pull("minilm", progress) if source == "minilm" else Path(source)
+    bare_files = (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
+    try:
+        # A folder of GPT-2's two files alone does not say whose they are.
+        kind = AutoTokenizer if (folder / "tokenizer_config.json").is_file() or not bare_files else GPT2TokenizerFast
+        tokenizer = kind.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise GradleakError(f"{source} holds no tokenizer that can be read") from error
+    if tokenizer("a")["input_ids"] != tokenizer("a", add_special_tokens=False)["input_ids"]:
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    return tokenizer
+
+
+def _module(settings: LtiModel, tokenizer: Any) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_embd=settings.width, n_layer=settings.layers, n_head=8,
+        n_inner=16 * settings.width, n_positions=settings.tokens, activation_function="relu",
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        bos_token_id=None, eos_token_id=None, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    config._attn_implementation = "eager"  # the fused one has no second derivative
+    module = GPT2LMHeadModel(config)
+    _draw(module, settings.seed)
+    module.transformer.wte.weight.requires_grad_(False)
+    return module.float()
+
+
+def _draw(module: Any, seed: int) -> None:
+    """All weights, one parameter after the other by name, the same on every machine and with every version."""
+    generator = torch.Generator().manual_seed(seed)
+    tables = {id(module.transformer.wte.weight): WORDS, id(module.transformer.wpe.weight): POSITIONS}
+    inputs = {id(p): len(owner.weight) for owner in module.modules() if type(owner).__name__ == "Conv1D"
+              for p in (owner.weight, owner.bias)}  # fmt: skip
+    with torch.no_grad():
+        for _, parameter in sorted(module.named_parameters()):
+            if id(parameter) in tables:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * tables[id(parameter)])
+            elif id(parameter) in inputs:  # as linear layers usually begin
+                bound = 1 / math.sqrt(inputs[id(parameter)])
+                parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * bound)
