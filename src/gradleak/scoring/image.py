@@ -55,4 +55,4 @@ def _blurred(image: Values) -> Values:
     weights = np.exp(-0.5 * (np.arange(-REACH, REACH + 1) / SPREAD) ** 2)
     weights /= weights.sum()
     blurred = correlate1d(correlate1d(image, weights, axis=1), weights, axis=2)
-    return blurred[:, REACH:-REACH, REACH:-REACH]  # type: ignore[no-any-return] # scipy is not typed
+    return blurred[:, REACH:-REACH, REACH:-REACH]

@@ -104,7 +104,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}")
         if name == "_reconstruct":
-            from numpy._core.multiarray import _reconstruct  # type: ignore[attr-defined] # where numpy 2 keeps it
+            from numpy._core.multiarray import _reconstruct
 
             return _reconstruct
         return getattr(np, name)

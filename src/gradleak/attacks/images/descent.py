@@ -77,7 +77,7 @@ def descend(
                 row.append(TracePoint(step=step, loss=loss))
         if step == steps or budget.over:
             break
-        gradients = torch.autograd.grad(losses.sum(), variables)  # type: ignore[arg-type] # a sequence is taken
+        gradients = torch.autograd.grad(losses.sum(), variables)
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.grad = gradient.sign() if signed else gradient
         optimizer.step()
