@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.auditing import audit
@@ -17,19 +20,16 @@ from gradleak.progress import Progress
 from gradleak.reconstructing import print_score, reconstruct, score_files
 from gradleak.results import Results
 
-# Settings that mean nothing for the other kind of model.
-TEXT_ONLY = ("task", "num_labels", "text_column", "label_column", "max_tokens", "entities", "observe")
-IMAGES_ONLY = ("lpips",)
-# What becomes of a result is no part of the audit.
+# What becomes of a result, and how long it may take, is no part of what is audited.
 _ASIDE = {"out", "redact", "budget"}
 
 
 def audit_of(config: AuditConfig, budget: Budget, progress: Progress) -> Results:
     """Run the audit that is described."""
     if _of_images(config):
-        settings = config.model_dump(exclude=_ASIDE | set(TEXT_ONLY))
-        return audit_images(**settings | {"attack": image_attack(config)}, budget=budget, progress=progress)
-    return audit(**config.model_dump(exclude=_ASIDE | set(IMAGES_ONLY)), budget=budget, progress=progress)
+        settings = _settings(config, audit_images) | {"attack": image_attack(config)}
+        return audit_images(**settings, budget=budget, progress=progress)
+    return audit(**_settings(config, audit), budget=budget, progress=progress)
 
 
 def capture_of(config: AuditConfig, out: Path, progress: Progress) -> tuple[Path, Path]:
@@ -62,9 +62,16 @@ def image_attack(config: AuditConfig) -> str:
 
 
 def _of_images(config: AuditConfig) -> bool:
+    """Whether the model reads images; what was set and means nothing for its kind is refused."""
     images = is_image_model(config.model)
-    wrong = [name for name in (TEXT_ONLY if images else IMAGES_ONLY) if name in config.model_fields_set]
+    known = set(_settings(config, audit_images if images else audit)) | _ASIDE
+    wrong = sorted(config.model_fields_set - known)
     if wrong:
         kind, other = ("images", "text") if images else ("text", "image")
         raise GradleakError(f"{wrong[0]!r} is for {other} models; {config.model} reads {kind}")
     return images
+
+
+def _settings(config: AuditConfig, run: Callable[..., Results]) -> dict[str, Any]:
+    """Those settings that an audit takes."""
+    return config.model_dump(include=set(inspect.signature(run).parameters) - _ASIDE)
