@@ -22,15 +22,15 @@ from gradleak.update import Update
 
 
 class GiGipOptions(AttackOptions):
-    latent_steps: int = Field(300, ge=1, description="steps of the search over latent vectors")
+    latent_steps: int = Field(200, ge=1, description="steps of the search over latent vectors")
     latent_lr: float = Field(0.05, gt=0, description="first step size of that search")
-    weight_steps: int = Field(500, ge=0, description="steps of the search over the generator's weights")
+    weight_steps: int = Field(300, ge=0, description="steps of the search over the generator's weights")
     weight_lr: float = Field(3e-3, gt=0, description="first step size of that search")
-    tv: float = Field(1e-4, ge=0, description="weight of the total variation")
-    restarts: int = Field(4, ge=1, le=100, description="latent starts an update; the best is refined")
+    tv: float = Field(1e-3, ge=0, description="weight of the total variation")
+    restarts: int = Field(2, ge=1, le=100, description="latent starts an update; the best is refined")
     latent: int = Field(128, ge=1, le=4096, description="numbers of a latent vector")
     width: int = Field(16, ge=1, le=256, description="channels of the generator's last layer")
-    epochs: int = Field(60, ge=1, description="passes over the auxiliary images when the generator is trained")
+    epochs: int = Field(30, ge=1, description="passes over the auxiliary images when the generator is trained")
 
 
 class GiGip(ImageAttack):

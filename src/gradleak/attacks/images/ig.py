@@ -21,8 +21,8 @@ from gradleak.update import Update
 
 class IgOptions(AttackOptions):
     steps: int = Field(1000, ge=1, description="steps of the search; published: 4800")
-    lr: float = Field(0.1, gt=0, description="first step size of Adam; it falls to a tenth three times")
-    tv: float = Field(1e-3, ge=0, description="weight of the total variation")
+    lr: float = Field(0.03, gt=0, description="first step size of Adam; it falls to a tenth three times")
+    tv: float = Field(1e-2, ge=0, description="weight of the total variation")
     restarts: int = Field(1, ge=1, le=100, description="starts an update; the one that explains it best is kept")
     signed: bool = Field(True, description="whether steps go by the sign of the gradient alone")
 

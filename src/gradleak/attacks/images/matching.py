@@ -33,7 +33,8 @@ class GradientMatcher:
     """Distances between the gradients of dummies and the updates they stand for, all rows at once.
 
     Under sign compression the distance is the squared hinge on signs that disagree, under pruning the cosine over
-    the coordinates that were sent, otherwise the cosine over all (appendix A.1 of Learning To Invert).
+    the coordinates that were sent, otherwise the cosine over all (appendix A.1 of Learning To Invert). The hinge is
+    taken as a share of the whole gradient: as published, any dummy with a small gradient would do.
     """
 
     def __init__(self, model: ImageModel, updates: Sequence[Update]) -> None:
@@ -73,12 +74,13 @@ def cosine_distance(gradients: Tensor, targets: Tensor) -> Tensor:
 
 
 def hinge_distance(gradients: Tensor, signs: Tensor) -> Tensor:
-    """The sum of squares of the coordinates whose sign is another.
+    """The share of the squared gradient that lies in coordinates whose sign is another.
 
-    >>> hinge_distance(torch.tensor([[3.0, -2.0, 0.5]]), torch.tensor([[1.0, 1.0, 1.0]])).tolist()
-    [4.0]
+    >>> hinge_distance(torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[1.0, 1.0, -1.0]])).tolist()
+    [0.5555...]
     """
-    return (-gradients * signs.sgn()).clamp_min(0).square().sum(dim=1)
+    wrong = (-gradients * signs.sgn()).clamp_min(0).square().sum(dim=1)
+    return wrong / gradients.square().sum(dim=1).clamp_min(TINY)
 
 
 def total_variation(images: Tensor) -> Tensor:
