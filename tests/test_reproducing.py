@@ -5,8 +5,10 @@ from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError
 from gradleak.attacks import ATTACKS
+from gradleak.attacks.images import IMAGE_ATTACKS
 from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
+from gradleak.models.lenet import is_image_model
 from gradleak.models.selection import parse_selection
 from gradleak.progress import SILENT
 from gradleak.reproducing import (
@@ -18,7 +20,7 @@ from gradleak.reproducing import (
     reproduce_utility,
     write_table,
 )
-from gradleak.scenario.datasets import DATASETS
+from gradleak.scenario.datasets import DATASETS, IMAGE_DATASETS
 from gradleak.tradeoff.rounds import RoundSettings
 from gradleak.update import ClientRule
 
@@ -54,11 +56,12 @@ def run(place, **extra):
 def test_recipes_that_come_with_the_package(name):
     recipe = load_recipe(name)
     assert len({cell.name for cell in recipe.cells}) == len(recipe.cells)
+    images = is_image_model(recipe.model)
     for cell in recipe.cells:
-        ATTACKS.get(cell.attack).from_settings(cell.options)
+        (IMAGE_ATTACKS if images else ATTACKS).get(cell.attack).from_settings(cell.options)
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
-        assert cell.data in DATASETS
+        assert cell.data in (IMAGE_DATASETS if images else DATASETS)
         for single in cell.on(3):
             parse_selection(single.observe)
     if recipe.utility is not None:

@@ -1,14 +1,15 @@
 """Data files and PNGs: what goes in comes out, anything else is refused."""
 
+import base64
 import struct
 import zlib
 
 import numpy as np
 import pytest
+from blobs import blobs, write_npz
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from blobs import blobs, write_npz
 
 from gradleak import GradleakError, Pictures, read_pictures
 from gradleak.png import PREFIX, from_uri, to_png, to_uri
@@ -46,7 +47,6 @@ def test_other_texts_are_refused(text):
 
 def test_hostile_pngs_are_refused():
     good = to_png(np.zeros((1, 2, 2), dtype=np.uint8))
-    import base64
 
     def uri(data):
         return PREFIX + base64.b64encode(data).decode()
@@ -81,7 +81,7 @@ def test_a_file_is_read_and_parts_are_kept_apart(tmp_path):
         ({"x_test": np.zeros((2, 8, 8, 3), np.uint8)}, "one class number an image"),
         ({"x_test": np.zeros((2, 8, 8, 3), np.uint8), "y_test": np.zeros(3, int)}, "one class number an image"),
         ({"x_train": np.zeros((2, 8, 8, 3), np.uint8)}, "holds no x_test"),
-        ({"x_test": np.array([{}], dtype=object)}, "not an .npz file of plain arrays"),
+        ({"x_test": np.array([{}], dtype=object)}, "not an \\.npz file of plain arrays"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, arrays, message):
@@ -94,5 +94,5 @@ def test_no_archive_at_all(tmp_path):
     with pytest.raises(GradleakError, match="no data file"):
         read_pictures(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(GradleakError, match="not an .npz file"):
+    with pytest.raises(GradleakError, match="not an \\.npz file"):
         read_pictures(tmp_path / "text.npz")

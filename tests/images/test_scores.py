@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from blobs import blobs
 from hypothesis import given
 from hypothesis import strategies as st
-from blobs import blobs
 
 from gradleak import GradleakError, Pictures, Reconstruction, score_images
 from gradleak.assets import find, is_cached
