@@ -32,9 +32,9 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))
 
 
-def attacked(model, name, pictures, defenses=(), known=("batch_size",), **more):
+def attacked(model, name, pictures, defenses=(), known=("batch_size",), auxiliary=60, **more):
     updates = [ImageClient(model, known, defenses=defenses).update(one) for one in pictures]
-    return attack_images(updates, model, name, auxiliary=blobs(60, seed=1), **{**OPTIONS[name], **more})
+    return attack_images(updates, model, name, auxiliary=blobs(auxiliary, seed=1), **{**OPTIONS[name], **more})
 
 
 def singles(count, seed=0):
@@ -114,7 +114,7 @@ def test_batches_need_their_labels(model):
 
 def test_lti_learns_and_is_kept(model, tmp_path):
     pictures = singles(8, seed=5)
-    settings = {"steps": 100, "inverter": str(tmp_path / "kept"), "lr": 3e-3}
+    settings = {"steps": 100, "inverter": str(tmp_path / "kept"), "hidden": 64, "batch": 64, "auxiliary": 400}
     found = attacked(model, "lti", pictures, **settings)
     updates = [ImageClient(model).update(p) for p in pictures]
     control = attack_images(updates, model, "control", auxiliary=blobs(60, seed=1))
@@ -122,7 +122,7 @@ def test_lti_learns_and_is_kept(model, tmp_path):
         sum(score_images(guess, truth).metrics["mse"] for guess, truth in zip(each, pictures, strict=True))
         for each in (found, control)
     )
-    assert error < 0.75 * blind
+    assert error < 0.6 * blind
     # Once trained it needs neither auxiliary images nor time, and refuses what it was not made for.
     again = attack_images(updates, model, "lti", inverter=str(tmp_path / "kept"))
     assert [a.images for a in again] == [f.images for f in found]

@@ -45,7 +45,7 @@ def test_lenet_is_the_same_for_a_seed():
     assert load_image_model("lenet").fingerprint != load_image_model("lenet:seed=1").fingerprint
     weights = torch.cat([p.flatten() for p in load_image_model("lenet").parameters().values()])
     assert len(weights) == 15826
-    assert 0.49 < float(weights.abs().max()) <= 0.5
+    assert 0.49 < float(weights.detach().abs().max()) <= 0.5
 
 
 def test_models_that_cannot_be_audited_are_refused():
@@ -133,7 +133,7 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
         assert trial.truth[0] in page
         assert trial.reconstruction.images[0] in page
     assert "images of the same kind" in page
-    assert "tokenizer" not in page
+    assert "its tokenizer" not in page
     stream = io.StringIO()
     print_results(results, Console(file=stream, width=120))
     assert "MSE" in stream.getvalue()
@@ -203,7 +203,7 @@ def test_a_recipe_of_images(data, tmp_path):
     done = list(reproduce(recipe, **settings))
     assert done == list(reproduce(recipe, **settings, budget=Budget(seconds=0)))  # it was kept
     assert "| MSE | SSIM |" in markdown(recipe, done)
-    assert markdown(recipe, done).count("[0.") == 2
+    assert f"| one | {done[0][1].summary['mse'].mean:.4f} [" in markdown(recipe, done)
 
 
 def test_what_a_configuration_leaves_open(data):

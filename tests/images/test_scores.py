@@ -85,7 +85,7 @@ def test_lpips_is_a_distance_and_takes_small_grey_images(backbone):
 
 def test_pickles_may_hold_arrays_and_nothing_else(tmp_path):
     place = tmp_path / "weights.ckpt"
-    place.write_bytes(pickle.dumps({"a": {"b": np.arange(3.0)}}, protocol=2).replace(b"numpy._core", b"numpy.core"))
+    place.write_bytes(pickle.dumps({"a": {"b": np.arange(3.0)}}, protocol=3).replace(b"numpy._core", b"numpy.core"))
     assert read_arrays(place)["a"]["b"].tolist() == [0, 1, 2]
     for hostile in (pytest.main, print, np.load):
         place.write_bytes(pickle.dumps({"a": hostile}))

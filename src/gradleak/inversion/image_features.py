@@ -26,7 +26,9 @@ def image_features(tensors: Mapping[str, Tensor], head: str, kind: ImageFeatures
         return torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
     errors, inputs = outer_factors(tensors[weight].float())
     others = [tensor.flatten(1) for name, tensor in tensors.items() if name != weight]
-    return torch.cat([errors, F.normalize(inputs, dim=1), *others], dim=1)
+    # Of size 1 in the mean, so that they are not taken for something that hardly varies.
+    unscaled = F.normalize(inputs, dim=1) * inputs.shape[1] ** 0.5
+    return torch.cat([errors, unscaled, *others], dim=1)
 
 
 def outer_factors(matrices: Tensor) -> tuple[Tensor, Tensor]:
