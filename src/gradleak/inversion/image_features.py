@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ImageFeatures = Literal["structured", "whole"]
+# Raised when the features change: a network that was trained on others is then trained anew.
+FEATURES_VERSION = 2
 TINY = 1e-12
 
 

@@ -15,7 +15,7 @@ from gradleak.attacks.run import derive_seed
 from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
 from gradleak.inversion.defended import check_learnable, defend
-from gradleak.inversion.image_features import ImageFeatures, image_features
+from gradleak.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
 from gradleak.inversion.saved import InverterManifest, load_inverter
 from gradleak.inversion.training import Example, Problem
 from gradleak.models.gradients import batch_gradients
@@ -36,6 +36,7 @@ class ImageNetworkSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     features: ImageFeatures = Field("structured", description="whole: the gradient as it is, as published")
+    features_version: int = FEATURES_VERSION
     hidden: int = Field(1000, ge=1, le=100_000, description="width of both hidden layers; published: 3000")
     mirror: bool = Field(True, description="whether auxiliary images are also learned from left to right")
 
@@ -85,6 +86,8 @@ def load_image_inverter(folder: Path, model: ImageModel) -> tuple[InverterManife
         settings = ImageNetworkSettings.model_validate(manifest.network)
         network = build_image_inverter(settings, len(weights["centre"]), math.prod(model.shape))
         network.load_state_dict(weights)
+        if settings.features_version != FEATURES_VERSION:
+            raise GradleakError(f"{folder} was trained by another version of gradleak; train it anew")
     except (ValidationError, KeyError, RuntimeError) as error:
         raise GradleakError(f"{folder}: its weights do not fit its manifest or {model.name}'s images") from error
     return manifest, network.eval().to(model.device)

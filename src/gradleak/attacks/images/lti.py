@@ -18,7 +18,7 @@ from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder
-from gradleak.inversion.image_features import ImageFeatures, image_features
+from gradleak.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
 from gradleak.inversion.images import ImageInverter, ImageNetworkSettings, ImageProblem, load_image_inverter
 from gradleak.inversion.saved import MANIFEST, InverterManifest, save_inverter
 from gradleak.inversion.training import TrainSettings, train
@@ -77,7 +77,8 @@ class ImageLti(ImageAttack):
         if self.options.inverter is not None:
             return Path(self.options.inverter)
         known = None if auxiliary is None else auxiliary.digest
-        decides = f"{model.fingerprint} {made.defenses} {made.client} {known} {self.options.model_dump_json()}"
+        options = self.options.model_dump_json()
+        decides = f"{FEATURES_VERSION} {model.fingerprint} {made.defenses} {made.client} {known} {options}"
         return cache_folder() / "inverters" / hashlib.sha256(decides.encode()).hexdigest()[:32]
 
     def _train(
