@@ -10,7 +10,7 @@ demo: assets
 	$(BIN)/gradleak demo
 
 test: assets
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4
 
 lint: setup
 	$(BIN)/ruff check .

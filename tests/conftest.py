@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
@@ -10,7 +12,9 @@ from tiny import CASES, tiny_model
 from gradleak import TargetModel, load_model
 
 # Models this small gain nothing from a second thread, and lose much when something else runs on the machine.
+# The suite runs a process a core, and the commands it starts are to keep to theirs too.
 torch.set_num_threads(1)
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 # A deadline would measure what else the machine does, and the imports of a first call.
 settings.register_profile("gradleak", deadline=None)

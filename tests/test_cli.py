@@ -172,6 +172,19 @@ def _stepping(pid):
         (["audit", "bad.yaml"], "unknown key 'modle'"),
         (["audit", "none.yaml"], "no configuration file"),
         (["audit", "--out", "good.csv/below"], "cannot write to the folder"),
+        (["audit", "--window", "60"], "no text of the data has 60 tokens"),
+        (["audit", "--attack", "lti"], "lti needs a trained network"),
+        (["train-inverter", "--model", "lti:tokens=1", "--out", "out"], "tokens"),
+        (["train-inverter", "--model", "ltt", "--out", "out"], "did you mean 'lti'"),
+        (
+            ["train-inverter", "--model", "FOLDER", "--aux", "nowhere.txt", "--out", "out"],
+            "no data file at nowhere.txt",
+        ),
+        (
+            ["train-inverter", "--model", "FOLDER", "--features", "structred", "--out", "out"],
+            "'structured' or 'hashed'",
+        ),
+        (["train-inverter", "--model", "FOLDER", "--defense", "sine", "--out", "out"], "did you mean 'sign'"),
         (["report", "."], "holds no results.json"),
         (["attack", "nowhere"], "holds no manifest.json"),
         (["attack", "UPDATE", "--model", "minilm"], "does not fit"),
@@ -186,7 +199,7 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, captured, tmp_path, words
     (tmp_path / "long.txt").write_text("word " * 300)
     (tmp_path / "bad.yaml").write_text("modle: minilm\n")
     before = sorted(tmp_path.rglob("*"))
-    words = [str(captured) if word == "UPDATE" else word for word in words]
+    words = [{"UPDATE": str(captured), "FOLDER": str(folder)}.get(word, word) for word in words]
     if words[0] == "audit" and "--model" not in words:
         words += ["--model", str(folder)]
     if words[0] == "audit" and "--out" not in words:

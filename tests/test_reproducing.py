@@ -8,6 +8,8 @@ from gradleak.attacks import ATTACKS
 from gradleak.attacks.images import IMAGE_ATTACKS
 from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
+from gradleak.inversion.networks import NetworkSettings
+from gradleak.inversion.training import TrainSettings
 from gradleak.models.lenet import is_image_model
 from gradleak.models.selection import parse_selection
 from gradleak.progress import SILENT
@@ -62,6 +64,10 @@ def test_recipes_that_come_with_the_package(name):
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
         assert cell.data in (IMAGE_DATASETS if images else DATASETS)
+        if cell.inverter is not None:
+            assert {cell.inverter.aux, cell.inverter.other or cell.inverter.aux} <= set(DATASETS)
+            TrainSettings.model_validate(cell.inverter.training)
+            NetworkSettings.model_validate(cell.inverter.network)
         for single in cell.on(3):
             parse_selection(single.observe)
     if recipe.utility is not None:
@@ -160,3 +166,34 @@ def test_a_recipe_chooses_the_scores_it_shows(place):
     (place / "small.yaml").write_text(RECIPE + "metrics: [rougel]\n")
     with pytest.raises(GradleakError, match="unknown metric 'rougel'"):
         load_recipe(str(place / "small.yaml"))
+
+
+INVERTED = """
+title: A table of trained attacks
+source: nowhere
+trials: 2
+window: 8
+metrics: [token_accuracy]
+cells:
+  - name: none
+    data: cola
+    attack: lti
+    inverter: {aux: cola, network: {length: 8, width: 16, layers: 1}, training: {steps: 3, batch: 4}}
+"""
+
+
+def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch):
+    lines = [f"x\t{i % 2}\t\tRosa moved to ward {i}, and then to another one." for i in range(12)]
+    (tmp_path / "cola_train.tsv").write_text("\n".join(lines))
+    (tmp_path / "small.yaml").write_text(INVERTED)
+    tiny_model("gpt2", "causal-lm", width=32).module.save_pretrained(tmp_path / "model")
+    tiny_tokenizer("gpt2").save_pretrained(tmp_path / "model")
+    recipe = load_recipe(str(tmp_path / "small.yaml"))
+    given = {"data_dir": tmp_path, "out": tmp_path / "out", "model": str(tmp_path / "model"), "progress": SILENT}
+    assert list(reproduce(recipe, **given, budget=Budget(seconds=0))) == []
+    ((_, first),) = reproduce(recipe, **given)
+    assert "token_accuracy" in first.summary
+    assert len(list((tmp_path / "out" / "inverters").iterdir())) == 1
+    monkeypatch.setattr("gradleak.reproducing.train_inverter", None)  # it must not be asked again
+    ((_, more),) = reproduce(recipe, **given, trials=3)
+    assert len(more.trials) == 3

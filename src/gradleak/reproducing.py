@@ -37,6 +37,20 @@ TABLE_FILE = "table.md"
 ON_REQUEST = {NERR: "entities", "lpips": "lpips"}
 
 
+class InverterPart(BaseModel):
+    """What a cell's attack is trained on first, and how: the settings of `gradleak train-inverter`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    aux: str
+    pseudo: bool = True
+    size: int | None = Field(None, ge=2)
+    other: str | None = None
+    share: float = Field(1.0, ge=0, le=1)
+    network: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+
+
 class Cell(BaseModel):
     """One line of a table."""
 
@@ -53,6 +67,7 @@ class Cell(BaseModel):
     every_layer_from: int | None = Field(
         None, ge=1, description="one cell a layer, from this one to the model's last; * is the layer's number"
     )
+    inverter: InverterPart | None = Field(None, description="the network the attack lti reads updates with")
     paper: dict[str, tuple[float, ...]] = Field({}, description="R-1, R-2, R-L, or what the name says, by model")
 
     @model_validator(mode="after")
@@ -103,6 +118,7 @@ class Recipe(BaseModel):
     model: str = "minilm"
     trials: int = Field(20, ge=1)
     known: tuple[str, ...] = DEFAULT_GRANTS
+    window: int | None = Field(None, ge=2, description="texts are cut into pieces of exactly so many tokens")
     metrics: tuple[str, ...] = Field(("rouge1", "rouge2", "rougeL"), description="which of our scores are shown")
     cells: tuple[Cell, ...]
     utility: UtilityPart | None = None
@@ -169,12 +185,14 @@ def reproduce(
             chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {}, bench)}})
             settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
             settings |= {flag: True for metric, flag in ON_REQUEST.items() if metric in recipe.metrics}
+            if recipe.window is not None:
+                settings["window"] = recipe.window
             place = folder / _identity(chosen, settings, bench.model)
             if not (place / FILE).is_file():
                 if limit.over:
                     return
-                results = bench.run(chosen, settings, limit, progress)
-                if results.status != "completed":
+                results = bench.run(chosen, settings, folder, limit, progress)
+                if results is None or results.status != "completed":
                     return
                 with output_folder(place):
                     results.save(place)
@@ -216,6 +234,7 @@ def _identity(cell: Cell, settings: dict[str, Any], model: Target) -> str:
     """A folder name that changes with everything that decides the result."""
     # The whole update is what is seen unless a cell says otherwise, so cells measured before that could be said hold.
     aside = {"paper", "name", "every_layer_from"} | ({"observe"} if cell.observe == ALL else set())
+    aside |= {"inverter"} if cell.inverter is None else set()
     decides = {**cell.model_dump(exclude=aside), **settings, "model": model.fingerprint, "v": __version__}
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:10]
     return f"{re.sub('[^a-z0-9]+', '-', cell.name.lower()).strip('-')}-{digest}"

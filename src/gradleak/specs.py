@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -28,10 +29,10 @@ def split_spec(text: str) -> tuple[str, dict[str, str]]:
     return name.strip(), values
 
 
-def checked(kind: type[Named], values: dict[str, str], where: str) -> Named:
+def checked(kind: type[Named], values: Mapping[str, object], where: str) -> Named:
     """A pydantic model of these values, or one clear line about the first that is wrong."""
     try:
-        return kind.model_validate(values)
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         # A misspelt name explains that another is missing, so it is told first.
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")

@@ -8,6 +8,7 @@ import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, attack
+from gradleak.attacks.film import Film, FilmOptions
 from gradleak.attacks.parts import encoders
 from gradleak.budget import Budget
 
@@ -20,6 +21,18 @@ def test_a_plain_gradient_is_proved_and_nothing_else_is_run() -> None:
     assert {s.stage for s in found.sentences} == {"exact"}
     assert all(s.certified for s in found.sentences)
     assert found.trace == []
+
+
+def test_a_language_model_writes_where_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More tokens than dimensions, so no span; and no batch size is granted, so there is nothing to match either."""
+    model = tiny_model("gpt2", "causal-lm", layers=2, width=16)
+    update = Client(model, known=()).update(TEXTS)
+    short = Film(FilmOptions(rounds=1, length=8))
+    monkeypatch.setattr("gradleak.attacks.auto.Film", lambda: short)
+    (found,) = attack(update, model, "auto", **QUICK)
+    assert found.sentences
+    assert {s.stage for s in found.sentences} == {"film"}
+    assert not any("matching" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("sigma", ["1e-4", "1e-2"])

@@ -184,6 +184,25 @@ def test_a_search_keeps_to_its_rules(writer: TargetModel) -> None:
         assert len(one.log_probs) == len(one.tokens) - 1
 
 
+def test_without_shares_no_token_is_used_too_often_and_ends_come_late(writer: TargetModel) -> None:
+    bag = torch.arange(5, 40)
+    limits = {token: 1 + token % 2 for token in bag.tolist()}
+    settings = BeamSettings(beams=8, repeat=0, length=12, weight=0.0, least=6, limits=limits)
+    found = search(
+        PlainReader(writer, bag),
+        bag,
+        [Grown((7,), (), ()), Grown((8,), (), ())],
+        settings,
+        ends=lambda token: token % 3 == 0,
+        forbidden=NGrams(4),
+        budget=Budget(),
+    )
+    assert found
+    for one in found:
+        assert len(one.tokens) == 12 or (len(one.tokens) >= 6 and one.tokens[-1] % 3 == 0)
+        assert all(one.tokens.count(token) <= limits[token] for token in one.tokens)
+
+
 def test_distinct_keeps_the_best_of_what_overlaps() -> None:
     short = Grown((1, 2, 3, 4), (0, 0, 0), (1, 1, 1))
     whole = Grown((1, 2, 3, 4, 9), (0, 0, 0, 0), (1, 1, 1, 0.2))

@@ -6,6 +6,7 @@ import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TargetModel, attack, audit
+from gradleak.attacks.parts.certify import Certifier
 from gradleak.attacks.parts.defended import Seen, what_shows
 from gradleak.attacks.parts.lengths import total_tokens
 from gradleak.models.selection import fused_with
@@ -34,7 +35,9 @@ def test_parts_of_an_encoder_that_prove_whole_sentences(observe: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-@pytest.mark.parametrize("observe", ["layer:1", "layer:3", "layer:3.ffn_in", "layer:2.query,key,value"])
+@pytest.mark.parametrize(
+    "observe", ["layer:1", "layer:3", "layer:3.ffn_in", "layer:2.query,key,value", "layers:2-3.query,key,value"]
+)
 def test_any_layer_of_a_decoder_proves_sentences(family: str, observe: str) -> None:
     model = wide(family, "classification")
     (found,) = attack(Client(model, observe=observe).update(TEXTS[:2], [0, 1]), model, "auto", **QUICK)
@@ -47,6 +50,31 @@ def test_a_language_model_without_its_last_matrix_keeps_its_last_tokens() -> Non
     assert {tuple(s.tokens) for s in found.sentences} == {row[:-1] for row in contents(model, TEXTS[:2])}
     assert not any(s.certified for s in found.sentences)
     assert any("which this update does not hold" in note for note in found.notes)
+
+
+def test_a_layer_and_the_next_are_used_together() -> None:
+    model = wide("llama", "causal-lm")
+    one, both = (
+        Certifier(model, Client(model, observe=observe).update(TEXTS[:2])) for observe in ("layer:2", "layers:2-3")
+    )
+    assert [part.weight_name for part, _ in both.spans] == [
+        one.spans[0][0].weight_name,
+        model.adapter.parts[2]["query"].weight_name,
+    ]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_likely_tokens_first_find_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also sentences that share a beginning, of which hurrying would miss one, and tokens that are not likely."""
+    model = wide(family, "causal-lm")
+    texts = [TEXTS[0], "Rosa moved to the ward.", TEXTS[1]]
+    update = Client(model, observe="layer:3").update(texts)
+    (slow,) = attack(update, model, "exact")
+    monkeypatch.setattr("gradleak.attacks.parts.growing.LIKELIEST", 5)
+    (quick,) = attack(update, model, "exact")
+    assert {tuple(s.tokens) for s in quick.sentences} == {tuple(s.tokens) for s in slow.sentences}
+    assert {tuple(s.tokens) for s in quick.sentences} == {row[:-1] for row in contents(model, texts)}
+    assert set(quick.bag) == set(slow.bag)
 
 
 @pytest.mark.parametrize("role", ["query", "key", "value"])

@@ -82,3 +82,17 @@ def test_limits_are_exact_with_ties_and_uneven_samples(values, repeats, ratio):
 def test_what_cannot_be_put_on_top_is_refused():
     with pytest.raises(GradleakError, match="dpsgd"):
         check_learnable(parse_defenses(["dpsgd:noise=1"]))
+
+
+def test_a_frozen_output_layer_changes_nothing(model):
+    """Its loss is computed another way; the gradients of what is left are the same."""
+    table = model.module.transformer.wte.weight
+    batch = model.encode(TEXTS)
+    whole = together(model, TEXTS)
+    table.requires_grad_(False)
+    try:
+        found = SampleGradients(model, list(model.parameters())).of(batch, batch.ids)
+    finally:
+        table.requires_grad_(True)
+    assert set(whole) - set(found) == {"transformer.wte.weight"}
+    assert all(torch.allclose(tensor, whole[name], atol=1e-6) for name, tensor in found.items())

@@ -10,8 +10,9 @@ from gradleak import GradleakError, audit, leak_map
 from gradleak.budget import Budget
 from gradleak.cli import main
 from gradleak.config import AuditConfig
+from gradleak.leakmap.claims import claims
 from gradleak.leakmap.grid import WHOLE, columns_of, plan
-from gradleak.leakmap.result import LeakMap, headline
+from gradleak.leakmap.result import LeakMap, MapCell, headline
 from gradleak.models.selection import selected
 from gradleak.report.heatmap import map_figure
 from gradleak.report.leakmap import render_map
@@ -138,3 +139,38 @@ def test_what_a_model_is_called_cannot_harm_the_page(place, tmp_path):
     hostile = result.model_copy(update={"config": AuditConfig(model='<script>"&')})
     ElementTree.fromstring(map_figure(hostile))
     assert "<script>" not in render_map(hostile)
+
+
+def test_the_paper_s_observations_are_decided_by_paired_differences(place, tmp_path):
+    """Values made so that each claim is known: value below query and key, all layers far behind everything."""
+    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    assert claims(result) == []
+
+    def scored(cell):
+        level = {"all": 90.0, "transformer": 60.0}.get(cell.selection, 20.0 if cell.column == "value" else 50.0)
+        return cell.model_copy(update={"values": [level, level + 10, level + 5], "guesses": [5.0, 4.0, 6.0]})
+
+    full = result.model_copy(update={"cells": [scored(cell) for cell in result.cells], "layers": 2})
+    found = {claim.statement: claim for claim in claims(full)}
+    behind, leaks, less = found.values()  # two layers have no middle
+    assert (behind.holds, behind.difference.mean) == ("does not hold", -30)
+    assert (leaks.holds, leaks.difference.mean) == ("holds", 50)
+    assert (less.statement, less.holds, less.difference.mean) == ("query and key leak more than value", "holds", 30)
+    assert all(statement in render_map(full) for statement in found)
+
+
+def test_a_middle_needs_three_layers_and_every_cell():
+    model = tiny_model("bert", "classification", layers=3)
+    places = plan(model.adapter)
+    columns = list(dict.fromkeys(place.column for place in places if place.column is not None))
+    usual = {"parameters": 1, "share": 1.0, "leak": None, "control": None, "folder": ""}
+    cells = [
+        MapCell(**place.model_dump(), **usual, values=[40.0 + 10 * (place.layer == 2), 50.0], guesses=[1.0, 1.0])
+        for place in places
+    ]
+    empty = LeakMap.model_construct(layers=3, columns=columns, cells=cells)
+    (middle,) = [claim for claim in claims(empty) if claim.statement.startswith("middle")]
+    assert middle.measured.startswith("layers 2 to 2 − the others")
+    assert (middle.holds, middle.difference.mean) == ("open", 5)
+    cells[-1] = cells[-1].model_copy(update={"values": []})
+    assert not any(claim.statement.startswith("middle") for claim in claims(empty))

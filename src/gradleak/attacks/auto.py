@@ -1,15 +1,16 @@
-"""Auto: look at the update, prove what can be proved, and match what is left."""
+"""Auto: look at the update, prove what can be proved, let a language model write, and match what is left."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.exact import Exact, as_reconstruction, recover, show_in
+from gradleak.attacks.film import Film
 from gradleak.attacks.lamp import LampCos
 from gradleak.attacks.matching import MatchingAttack
 from gradleak.attacks.parts.certify import attention_parts
@@ -28,6 +29,8 @@ from gradleak.update import Update
 
 # The share of the time left that proving may take, so that matching has some if it is needed.
 EXACT_SHARE = 0.6
+# The share of what is left then that writing may take.
+FILM_SHARE = 0.6
 
 
 class AutoOptions(AttackOptions):
@@ -38,10 +41,13 @@ class AutoOptions(AttackOptions):
 
 
 class Auto(Attack):
-    """Exact recovery first; then matching on what it left, among the tokens the update points at if it does."""
+    """Exact recovery first; where it proves nothing of a language model, `film`; then matching on what is left.
+
+    Matching goes among the tokens the update points at, if it does.
+    """
 
     name = "auto"
-    summary = "exact first, then subspace or LAMP on what is left; what it could not do is said"
+    summary = "exact first, then film (language models), subspace or LAMP on what is left; what failed is said"
     Options = AutoOptions
     options: AutoOptions
 
@@ -61,7 +67,8 @@ class Auto(Attack):
                 _finished(as_reconstruction(outcome, model), outcome, seconds, budget)
                 for outcome, seconds in zip(outcomes, spent, strict=True)
             ]
-            for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found):
+            written = self._write(gradients, outcomes, model, seeds, budget, progress, found)
+            for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found, written):
                 if budget.over:
                     break
                 matched = attack.run(
@@ -90,6 +97,47 @@ class Auto(Attack):
         progress.end()
         return outcomes, spent
 
+    def _write(
+        self,
+        gradients: Sequence[Update],
+        outcomes: Sequence[Outcome],
+        model: TargetModel,
+        seeds: Sequence[int],
+        budget: Budget,
+        progress: Progress,
+        found: list[Reconstruction],
+    ) -> set[int]:
+        """Let a language model write sentences where nothing was proved, as behind the rank limit; whose it did.
+
+        `film` tells only what explains enough of the update, so what it finds nothing in goes on to matching.
+        """
+        if model.task != "causal-lm" or budget.over:
+            return set()
+        open_ones = [n for n, outcome in enumerate(outcomes) if not outcome.complete and not outcome.sentences]
+        film = Film()
+        tried = film.run(
+            [gradients[n] for n in open_ones],
+            model,
+            budget=budget.part(FILM_SHARE),
+            progress=progress,
+            seeds=[seeds[n] for n in open_ones],
+        )
+        written = set()
+        for number, more in zip(open_ones, tried, strict=True):
+            # Where shares cannot be had it judges by the model alone, which is never as sure as this.
+            sure = [sentence for sentence in more.sentences if sentence.confidence >= film.options.keep]
+            if sure:
+                found[number] = _merged(found[number], more.model_copy(update={"sentences": sure}), film.name)
+                written.add(number)
+            else:
+                found[number] = found[number].model_copy(
+                    update={
+                        "seconds": found[number].seconds + more.seconds,
+                        "notes": [*found[number].notes, "film found no sentence that explains enough of the update"],
+                    }
+                )
+        return written
+
     def _plan(
         self,
         updates: Sequence[Update],
@@ -97,11 +145,12 @@ class Auto(Attack):
         outcomes: Sequence[Outcome],
         model: TargetModel,
         found: Sequence[Reconstruction],
+        written: Collection[int],
     ) -> list[tuple[MatchingAttack, list[int], list[Update]]]:
         """Which updates go to which matching attack, those with as many sentences left together."""
         groups: dict[tuple[str, int | None], list[tuple[int, Update]]] = defaultdict(list)
         for number, outcome in enumerate(outcomes):
-            if outcome.complete:
+            if outcome.complete or number in written:
                 continue
             rest = remaining(gradients[number], outcome, model)
             if rest is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -34,6 +34,8 @@ SAME = 4
 OPENING = 3
 # What the tokens of a sentence must explain beyond the least: shorter pieces are found in many orders.
 ENOUGH = 1.5
+# Sentences are taken to be this many times shorter or longer than usual at most; less where there is only one.
+SPREAD, ALONE = 2.0, 1.15
 # Rounds in a row without a new sentence after which there is no other.
 IDLE = 3
 
@@ -111,7 +113,7 @@ class Film(Attack):
         # An end that was to be expected leaves hardly a trace, so ends are always tried.
         marks = [token for token in sentence_ends(model) if bool(model.text_tokens[token])]
         bag = torch.tensor(sorted({*content, *marks}), device=model.device)
-        grown = self._rounds(model, explainer, bag, starts, Stock(tokens.counts), budget, progress)
+        grown = self._rounds(model, explainer, bag, starts, tokens.counts, budget, progress)
         if explainer is None:
             judged = self._by_prior(model, grown, content, generator)
         else:
@@ -124,23 +126,28 @@ class Film(Attack):
         explainer: Explainer | None,
         bag: Tensor,
         starts: Mapping[int, float],
-        stock: Stock,
+        counts: Mapping[int, int],
         budget: Budget,
         progress: Progress,
     ) -> list[Grown]:
         """The sentences of all searches, those of earlier ones first."""
-        options, ends = self.options, sentence_ends(model)
-        reader = PlainReader(model, bag) if explainer is None else ExplainedReader(explainer, bag)
-        weight = WEIGHT if explainer is not None else 0.0
+        options, ends, stock = self.options, sentence_ends(model), Stock(counts)
         length = min(options.length, model.max_length)
-        settings = BeamSettings(options.beams, options.repeat, length, weight)
-        plain = [Grown((start,), (), ()) for start in starts]
-        queue = openings(reader, bag, starts, weight) if explainer is not None else plain
+        reader: PlainReader | ExplainedReader
+        if explainer is None:
+            reader, groups = PlainReader(model, bag), min(options.groups, _certain(starts, counts) or len(starts))
+            settings = _plain_settings(options, length, bag, counts, ends)
+            # What was read but not predicted began a sentence, so those starts come first.
+            queue = [Grown((start,), (), ()) for start in sorted(starts, key=counts.__contains__)]
+        else:
+            reader, groups = ExplainedReader(explainer, bag), options.groups
+            settings = BeamSettings(options.beams, options.repeat, length, WEIGHT)
+            queue = openings(reader, bag, starts, WEIGHT)
         forbidden, known, found = NGrams(options.avoid), NGrams(OPENING), list[Grown]()
         idle = 0
         for number in range(options.rounds):
             fresh = [one for one in queue if one.tokens[-1] not in known.after(one.tokens[:-1])]
-            beginnings, queue = fresh[: options.groups], fresh[options.groups :]
+            beginnings, queue = fresh[:groups], fresh[groups:]
             if explainer is None:  # sentences may begin alike
                 queue += beginnings
             seen = search(
@@ -208,6 +215,30 @@ class Film(Attack):
                 tokens, _ = rearranged(tokens, score, bag, self.options.reorder, generator, ends.__contains__)
             found[tokens] = min(1.0, max(0.0, one.explained))
         return sorted(found.items(), key=lambda pair: pair[1], reverse=True)
+
+
+def _certain(starts: Mapping[int, float], counts: Mapping[int, int]) -> int:
+    """How many starts were read but never predicted; 0 where predictions do not show."""
+    return sum(start not in counts for start in starts) if counts else 0
+
+
+def _plain_settings(
+    options: FilmOptions, length: int, bag: Tensor, counts: Mapping[int, int], ends: Collection[int]
+) -> BeamSettings:
+    """A search without shares: sentences are about as long as the tokens divided by the ends, and use up no more."""
+    if not counts:
+        return BeamSettings(options.beams, options.repeat, length, 0.0)
+    sentences = max(1, sum(counts.get(end, 0) for end in ends))
+    usual = sum(counts.values()) / sentences + 1
+    spread = ALONE if sentences == 1 else SPREAD
+    return BeamSettings(
+        options.beams,
+        options.repeat,
+        min(length, max(2, round(spread * usual))),
+        0.0,
+        least=max(2, round(usual / spread)),
+        limits={int(token): counts.get(int(token), 1) for token in bag},
+    )
 
 
 def _show_in(progress: Progress, number: int, model: TargetModel) -> Callable[[Sequence[int]], None]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Self
 
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
 from gradleak.budget import Budget
 from gradleak.errors import GradleakError
-from gradleak.inversion.reading import Read, TextReader
+from gradleak.inversion.reading import PASSES, Read, TextReader
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
@@ -19,6 +20,7 @@ from gradleak.update import Update
 
 class LtiOptions(AttackOptions):
     inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; must be said")
+    passes: int = Field(PASSES, ge=1, le=100, description="times the update is read, each with what is known then")
 
 
 class Lti(Attack):
@@ -26,6 +28,11 @@ class Lti(Attack):
     summary = "Learning To Invert: a network trained on auxiliary data for this model and this defence"
     Options = LtiOptions
     options: LtiOptions
+
+    def prepared(self, model: TargetModel) -> Self:
+        if not self.options.inverter:
+            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
+        return self
 
     def run(
         self,
@@ -36,15 +43,13 @@ class Lti(Attack):
         progress: Progress,
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
-        if not self.options.inverter:
-            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
         reader = TextReader(self.options.inverter, model)
         found = []
         progress.begin(self.name, len(updates), "updates")
         for number, update in enumerate(updates, start=1):
             started = time.monotonic()
             with peak_memory(model.device) as memory:
-                read = None if budget.over else reader.read(update)
+                read = None if budget.over else reader.read(update, self.options.passes)
             found.append(
                 Reconstruction(
                     sentences=[] if read is None else [_sentence(read, model)],

@@ -1,4 +1,4 @@
-"""Commands that measure speed, as ratios within one run: bench engine, bench beam."""
+"""Commands that measure speed, as ratios within one run: bench engine, bench beam, bench lti."""
 
 from __future__ import annotations
 
@@ -51,3 +51,27 @@ def bench_beam(
         f"{model}, {beams} beams, {bag} tokens, {length} long: {fast:,.0f} tokens a second against {slow:,.0f}, "
         f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
     )
+
+
+@bench_app.command("lti")
+def bench_lti(
+    model: Annotated[str, typer.Option(help="Built-in name, Hugging Face folder or hub id.")] = "lti",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 64,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 16,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs over them; the paper has 20.")] = 20,
+    seconds: Annotated[float, typer.Option(help="Longest time.")] = 180,
+) -> None:
+    """Hashed gradients in a batch and kept, against one at a time in every epoch, interleaved in one run."""
+    from gradleak.bench.lti import bench_lti as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        progress.begin(f"{model}: hashed gradients", 1)
+        found = run(model, batch, length, epochs, seconds)
+        progress.end()
+    typer.echo(f"{model}, {found.coordinates:,} coordinates to {found.bins:,} bins, {batch} sequences of {length}")
+    for what, ratio in (("one epoch", found.once), (f"{epochs} epochs, kept", found.epochs)):
+        typer.echo(
+            f"{what}: {1 / ratio.fast_seconds:,.0f} sequences a second against {1 / ratio.slow_seconds:,.0f}, "
+            f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
+        )

@@ -28,6 +28,10 @@ def train_inverter(
     features: Annotated[
         str | None, typer.Option(help="structured or hashed; default: the better one for the target.")
     ] = None,
+    hash_share: Annotated[
+        float | None,
+        typer.Option(help="Bins of hashed features as a share of the coordinates; default: 0.1, or less."),
+    ] = None,
     length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence, special ones counted.")] = 16,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sequences of a step.")] = None,
@@ -50,8 +54,8 @@ def train_inverter(
             model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         manifest, accuracy = train(
-            target, out, aux=aux, pseudo=pseudo, size=size, other=other or (), share=share,
-            defenses=config.defenses, network=usual_network(target, features=features, length=length),
+            target, out, aux=aux, pseudo=pseudo, size=size, other=other or (), share=share, defenses=config.defenses,
+            network=usual_network(target, features=features, share=hash_share, length=length),
             settings=settings, budget=limit, progress=progress,
         )  # fmt: skip
     training = manifest.training

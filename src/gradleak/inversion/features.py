@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.errors import GradleakError
 from gradleak.inversion.hashing import Hashing
 from gradleak.models.target import TargetModel
 
 FeatureName = Literal["structured", "hashed"]
-# How much of the keys' mean square is added before they are unmixed: they are known only roughly.
-RIDGE = 0.1
+# How much of the keys' mean square is added before they are unmixed. Signals point all ways; what units do at two
+# positions is much the same, and only the small difference tells them apart.
+SIGNAL_RIDGE, INPUT_RIDGE = 0.05, 0.03
+# Random sequences over which a position's usual inputs are averaged.
+SEQUENCES = 512
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Token sequences that updates may be of, (rows, positions), and at which positions that is more than a guess."""
+
+    tokens: Tensor
+    known: Tensor
 
 
 class Features(Protocol):
-    """Reads many updates at once; every tensor is (rows, *shape)."""
+    """Reads many updates at once; every tensor is (rows, *shape). A guess helps those that can use it."""
 
     names: list[str]
     """The tensors that are read."""
     size: int
 
-    def of(self, tensors: Mapping[str, Tensor]) -> Tensor: ...
+    def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor: ...
 
 
 class Hashed:
@@ -36,20 +48,23 @@ class Hashed:
         self.size = max(1, round(share * total))
         self.hashing = Hashing(shapes, self.size, seed)
 
-    def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
+    def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor:
         """(rows, bins)."""
         return self.hashing.of({name: tensors[name] for name in self.names if name in tensors})
 
 
 class Structured:
-    """What belongs to a position, together: the position table's row, and what layers saw there.
+    """What belongs to a position, together: the position table's row, and what the layers saw and were told there.
 
-    Row p of the table's gradient is the loss's derivative by the input at position p, and so nearly by the output of
-    every layer there, for each layer adds to what it gets. A feed-forward block's first matrix has the gradient
-    Σ_p (input at p) (signal at p)ᵀ, and the signal at p is that derivative sent back through the second matrix, which
-    is known, and through the activation. So the rows serve as keys: projecting the gradient onto them, with their
-    overlap taken out, gives about the input at every position. The same from the second matrix's gradient,
-    Σ_p (activation at p) (derivative at p)ᵀ, seen through the first matrix.
+    Row p of the position table's gradient is the loss's derivative by the input at position p, and so about that by
+    every layer's output there, for each layer adds to what it gets. The last matrix of a feed-forward block has the
+    gradient Σ_p (its input at p) (derivative at p)ᵀ, a sum over positions that keys take apart again: `unmixing`. The
+    rows are keys to the inputs. And what a position's inputs are on average over tokens differs between positions, so
+    that is a key to the derivatives, and these in turn to the inputs; neither needs a row, which counts where pruning
+    has left none. Inputs are seen through the block's first matrix, back at the width of the word table.
+
+    Where a position's token is known, its inputs are not only known on average: running the model on the guess tells
+    them. So an update can be read again with what was read at first.
     """
 
     def __init__(self, model: TargetModel, length: int) -> None:
@@ -59,37 +74,71 @@ class Structured:
         first = model.adapter.family.first_position
         self._rows = slice(first, first + length)
         self._table = model.adapter.parameter_of(table)
-        self._parts = [(parts["ffn_in"], parts["ffn_out"]) for parts in model.adapter.parts]
+        self._parts = [parts["ffn_out"] for parts in model.adapter.parts]
         weights = dict(model.module.named_parameters())
-        self._into = [i.of(weights[i.weight_name].detach()) for i, _ in self._parts]  # (wide, width)
-        self._out = [o.of(weights[o.weight_name].detach()) for _, o in self._parts]  # (width, wide)
-        self.names = [self._table, *(part.weight_name for pair in self._parts for part in pair)]
-        self.size = model.word_table.shape[1] * (1 + 2 * len(self._parts))
+        self._into = [p["ffn_in"].of(weights[p["ffn_in"].weight_name].detach()) for p in model.adapter.parts]
+        self._model = model
+        self._usual = [inputs.mean(dim=0) for inputs in self._inputs(_random_sequences(model, length))]
+        self.names = [self._table, *(part.weight_name for part in self._parts)]
+        self.size = model.word_table.shape[1] * (1 + 3 * len(self._parts)) + 1
 
-    def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
+    def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor:
         """(rows, positions, features)."""
+        keys, known = self._keys(guess)
         rows = tensors[self._table][:, self._rows]
-        views = [rows]
-        signals = unmixing(rows)
-        for (first, second), into, out in zip(self._parts, self._into, self._out, strict=True):
-            inputs = _matrix(tensors[first.weight_name], first.transposed)  # (rows, wide, width)
-            states = _matrix(tensors[second.weight_name], second.transposed)  # (rows, width, wide)
-            views.append(unmixing(rows @ out) @ inputs)
-            views.append(signals @ states @ into)
+        views = [rows, known.expand(len(rows), -1)[..., None].to(rows.dtype)]
+        by_rows = unmixing(rows, SIGNAL_RIDGE)
+        for number, part in enumerate(self._parts):
+            states = _matrix(tensors[part.weight_name], part.transposed)  # (rows, width, wide)
+            signals = unmixing(keys[number], INPUT_RIDGE) @ states.transpose(1, 2)  # (rows, positions, width)
+            inputs = torch.cat([by_rows, unmixing(signals, SIGNAL_RIDGE)], dim=1) @ states @ self._into[number]
+            views += [signals, *inputs.chunk(2, dim=1)]
         return torch.cat(views, dim=-1)
 
+    def _keys(self, guess: Guess | None) -> tuple[list[Tensor], Tensor]:
+        """Every layer's inputs as far as they are known, (rows, positions, wide), and at which positions they are."""
+        if guess is None:
+            return [usual[None] for usual in self._usual], torch.zeros(1, len(self._usual[0]))
+        seen = self._inputs(guess.tokens)
+        where = guess.known[..., None]
+        return [torch.where(where, own, usual) for own, usual in zip(seen, self._usual, strict=True)], guess.known
 
-def unmixing(keys: Tensor) -> Tensor:
+    def _inputs(self, tokens: Tensor) -> list[Tensor]:
+        """What the last matrices of the feed-forward blocks see, (sequences, positions, wide) each."""
+        found: dict[nn.Module, Tensor] = {}
+
+        def watch(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            found[module] = args[0]
+
+        hooks = [part.module.register_forward_pre_hook(watch) for part in self._parts]
+        try:
+            with torch.no_grad():
+                self._model.module.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [found[part.module] for part in self._parts]
+
+
+def _random_sequences(model: TargetModel, length: int) -> Tensor:
+    usual = model.text_tokens.nonzero()[:, 0]
+    generator = torch.Generator().manual_seed(0)
+    return usual[torch.randint(len(usual), (SEQUENCES, length), generator=generator)]
+
+
+def unmixing(keys: Tensor, ridge: float) -> Tensor:
     """For keys K, (rows, positions, n), the matrix (K Kᵀ + λ)⁻¹ K that finds each one's share in a mixture.
 
+    λ is a share of the keys' mean square: they are known only roughly.
+
     >>> keys = torch.eye(3)[None, :2]
-    >>> mixture = 1.1 * (2 * keys[0, 0] + 5 * keys[0, 1])
-    >>> (unmixing(keys) @ mixture).tolist()
+    >>> mixture = 1.25 * (2 * keys[0, 0] + 5 * keys[0, 1])
+    >>> (unmixing(keys, 0.25) @ mixture).tolist()
     [[2.0, 5.0]]
     """
     products = keys @ keys.transpose(1, 2)
     typical = products.diagonal(dim1=1, dim2=2).mean(dim=1).clamp_min(1e-30)
-    damping = torch.diag_embed((RIDGE * typical)[:, None].expand(-1, keys.shape[1]))
+    damping = torch.diag_embed((ridge * typical)[:, None].expand(-1, keys.shape[1]))
     return torch.linalg.solve(products + damping, keys)
 
 

@@ -30,11 +30,11 @@ class Hashing:
         """The bins of many vectors at once, (rows, bins); every tensor is (rows, *shape), one left out is zero."""
         rows = len(next(iter(tensors.values())))
         first = next(iter(tensors.values()))
-        # Bins × rows: what belongs to a coordinate then lies together, and adding it up is one pass over memory.
-        found = torch.zeros(self.bins, rows, dtype=first.dtype, device=first.device)
+        # A row's bins stay in the processor's cache while its coordinates, read in order, are added to them.
+        found = torch.zeros(rows, self.bins, dtype=first.dtype, device=first.device)
         for name, tensor in tensors.items():
-            found.index_add_(0, self.places[name].to(first.device), tensor.reshape(rows, -1).T)
-        return found.T.contiguous()
+            found.scatter_add_(1, self.places[name].to(first.device).expand(rows, -1), tensor.reshape(rows, -1))
+        return found
 
     @cached_property
     def sizes(self) -> Tensor:

@@ -10,6 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from gradleak.inversion.features import FeatureName
+from gradleak.inversion.outputs import table_cross_entropy
+
+# Positions that hold no token of the text.
+IGNORED = -100
 
 
 class NetworkSettings(BaseModel):
@@ -98,15 +102,20 @@ class TokenInverter(nn.Module):
         with torch.no_grad():
             self.bias.copy_((counts + 1).log() - (counts + 1).log().max())
 
-    def points(self, features: Tensor) -> Tensor:
-        """What is compared with the table, (rows, positions, width of the table), or the logits' main part."""
-        return self.leave(self.body(features))
-
     def forward(self, features: Tensor) -> Tensor:
-        points = self.points(features)
+        """What `logits` and `loss` take, (rows, positions, width of the table or size of the vocabulary)."""
+        return self.sharpness * self.leave(self.body(features))
+
+    def logits(self, points: Tensor) -> Tensor:
+        return (points if self.table is None else points @ self.table.T) + self.bias
+
+    def loss(self, points: Tensor, wanted: Tensor) -> Tensor:
+        """The mean cross-entropy of the tokens that are wanted; `IGNORED` ones are not."""
+        kept = wanted != IGNORED
         if self.table is None:
-            return points + self.bias
-        return self.sharpness * (points @ self.table.T) + self.bias
+            return F.cross_entropy(self.logits(points)[kept], wanted[kept])
+        weights = torch.full((int(kept.sum()),), 1 / int(kept.sum()), device=points.device)
+        return table_cross_entropy(points[kept], self.table, wanted[kept], weights, self.bias)
 
 
 def build_inverter(settings: NetworkSettings, size: int, length: int, table: Tensor, seed: int) -> TokenInverter:

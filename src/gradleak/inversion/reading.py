@@ -11,11 +11,16 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from gradleak.errors import GradleakError
-from gradleak.inversion.features import Features, Hashed, Structured
+from gradleak.inversion.features import Features, Guess, Hashed, Structured
 from gradleak.inversion.networks import NetworkSettings, TokenInverter, build_inverter
 from gradleak.inversion.saved import load_inverter
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
+
+# A token counts as known if it is held for likelier than not.
+SURE = 0.5
+# How often an update is read unless it is said.
+PASSES = 3
 
 
 def features_for(settings: NetworkSettings, model: TargetModel, shapes: Mapping[str, Sequence[int]]) -> Features:
@@ -28,6 +33,22 @@ def features_for(settings: NetworkSettings, model: TargetModel, shapes: Mapping[
 def inverter_for(settings: NetworkSettings, features: Features, model: TargetModel, seed: int = 0) -> TokenInverter:
     """A fresh network for these features and this target."""
     return build_inverter(settings, features.size, settings.length, model.word_table, seed)
+
+
+def tell(
+    network: TokenInverter, features: Features, tensors: Mapping[str, Tensor], usual: Tensor, passes: int
+) -> tuple[Tensor, Tensor]:
+    """The likeliest of the usual tokens at every position, (rows, positions), and their probabilities.
+
+    Each pass after the first reads the updates again, with the tokens it is sure of as known.
+    """
+    guess = None
+    for _ in range(passes):
+        with torch.no_grad():
+            logits = network.logits(network(features.of(tensors, guess)))
+        best = logits.masked_fill(~usual, -torch.inf).softmax(dim=-1).max(dim=-1)
+        guess = Guess(best.indices, best.values > SURE)
+    return best.indices, best.values
 
 
 @dataclass(frozen=True)
@@ -60,13 +81,10 @@ class TextReader:
             raise GradleakError(f"{folder}: its weights do not fit its manifest") from error
         self.network.eval()
 
-    def read(self, update: Update) -> Read:
+    def read(self, update: Update, passes: int) -> Read:
         """The likeliest token at every position of the text."""
         self.manifest.refuse_others(update)
-        features = self.features.of({name: tensor[None] for name, tensor in update.tensors.items()})
-        with torch.no_grad():
-            logits: Tensor = self.network(features)[0]
-        inner = slice(len(self.model.prefix), len(logits) - len(self.model.suffix))
-        usual = logits[inner].masked_fill(~self.model.text_tokens, -torch.inf)
-        best = usual.softmax(dim=-1).max(dim=-1)
-        return Read(best.indices.tolist(), best.values.tolist())
+        tensors = {name: tensor[None] for name, tensor in update.tensors.items()}
+        tokens, sure = tell(self.network, self.features, tensors, self.model.text_tokens, passes)
+        inner = slice(len(self.model.prefix), self.settings.length - len(self.model.suffix))
+        return Read(tokens[0, inner].tolist(), sure[0, inner].tolist())

@@ -13,15 +13,19 @@ from gradleak.defenses import parse_defenses
 from gradleak.files import output_folder
 from gradleak.inversion.auxiliary import gather_auxiliary
 from gradleak.inversion.networks import NetworkSettings
+from gradleak.inversion.reading import PASSES
 from gradleak.inversion.saved import InverterManifest, save_inverter
 from gradleak.inversion.text import TextProblem
 from gradleak.inversion.training import TrainSettings, train
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.scenario.data import read_data
+from gradleak.specs import checked
 
 # The corpus that comes as an asset, by the name under which it can be asked for.
 CORPUS = "wikitext2"
+# Bins of hashed features, unless it is said: as many as the published target has.
+MOST_BINS = 110_000
 
 
 def train_inverter(
@@ -66,14 +70,22 @@ def train_inverter(
             training=training,
         )
         save_inverter(folder, problem.network.state_dict(), manifest)
-        return manifest, problem.accuracy()
+        return manifest, problem.accuracy(PASSES)
 
 
 def usual_network(model: TargetModel, **given: Any) -> NetworkSettings:
-    """The better features for a target: by positions for language models that have a table of them, else hashed."""
+    """The better features for a target: by positions for language models that have a table of them, else hashed.
+
+    A tenth of a large model's coordinates would be too many bins for the network behind them.
+    """
     by_position = model.adapter.positions is not None and model.task == "causal-lm"
-    usual: dict[str, Any] = {"features": "structured" if by_position else "hashed"}
-    return NetworkSettings.model_validate(usual | {name: v for name, v in given.items() if v is not None})
+    coordinates = sum(parameter.numel() for parameter in model.parameters().values())
+    usual: dict[str, Any] = {
+        "features": "structured" if by_position else "hashed",
+        "share": min(0.1, MOST_BINS / coordinates),
+    }
+    said = {name: value for name, value in given.items() if value is not None}
+    return checked(NetworkSettings, usual | said, "network")
 
 
 def texts_of(source: str | Path | Sequence[str], progress: Progress = SILENT) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from gradleak.inversion.outputs import table_cross_entropy
 from gradleak.matching.capture import Capture, Gradients
 from gradleak.models.target import Batch, TargetModel
 
@@ -26,11 +27,16 @@ class SampleGradients:
         self.shapes = {name: tuple(model.parameters()[name].shape) for name in names}
         self._capture = Capture(model.module, names)
         self._unreached: set[str] = set()
+        head = model.adapter.output_layer
+        wanted = {id(model.parameters()[name]) for name in names}
+        plain = model.task == "causal-lm" and head.bias is None and id(head.weight) not in wanted
+        # An output layer whose own gradient is not asked for has a faster loss.
+        self._table = head.weight.detach() if isinstance(head.weight, Tensor) and plain else None
 
     def of(self, batch: Batch, targets: Tensor) -> dict[str, Tensor]:
         """Dense gradients, (sentences, *shape) a parameter; parameters the loss does not reach are left out."""
         found, _ = self._capture.gradients(
-            lambda: self.model.own_losses(batch, targets), len(batch.ids), 1, differentiable=False
+            lambda: self._losses(batch, targets), len(batch.ids), 1, differentiable=False
         )
         dense = {name: tensor for name in self.shapes if (tensor := self._dense(name, found)) is not None}
         missing = [name for name in self.shapes if name not in dense and name not in self._unreached]
@@ -45,6 +51,17 @@ class SampleGradients:
         for first in range(0, len(batch.ids), size):
             some = slice(first, first + size)
             yield self.of(Batch(batch.ids[some], batch.mask[some]), targets[some])
+
+    def _losses(self, batch: Batch, targets: Tensor) -> Tensor:
+        """Every sentence's loss, or their sum, whose derivatives are the same."""
+        if self._table is None:
+            return self.model.own_losses(batch, targets)
+        states = self.model.module.base_model(
+            input_ids=batch.ids, attention_mask=batch.mask.long(), use_cache=False
+        )[0]  # fmt: skip
+        kept = batch.mask[:, 1:]
+        weights = (kept / kept.sum(dim=1, keepdim=True).clamp_min(1))[kept]
+        return table_cross_entropy(states[:, :-1][kept], self._table, targets[:, 1:][kept], weights)
 
     def _one_by_one(self, names: Sequence[str], batch: Batch, targets: Tensor) -> dict[str, Tensor]:
         """Plain autograd, for parameters that no layer's rule tells of."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.attacks.run import derive_seed
@@ -13,17 +12,17 @@ from gradleak.defenses.base import Defense
 from gradleak.defenses.noise import GaussianNoise
 from gradleak.inversion.auxiliary import Auxiliary
 from gradleak.inversion.defended import acts_on_parts, check_learnable, defend, random
-from gradleak.inversion.features import Hashed
-from gradleak.inversion.networks import NetworkSettings, TokenInverter
-from gradleak.inversion.reading import features_for, inverter_for
+from gradleak.inversion.features import Guess, Hashed
+from gradleak.inversion.networks import IGNORED, NetworkSettings, TokenInverter
+from gradleak.inversion.reading import features_for, inverter_for, tell
 from gradleak.inversion.samples import SampleGradients
 from gradleak.inversion.training import Example, Problem
 from gradleak.models.target import Batch, TargetModel
 
-# Positions that hold no token of the text, as cross-entropy knows them.
-IGNORED = -100
 # Examples from which features' typical sizes are taken.
 FIRST_LOOK = 64
+# The share of examples that are read for the first time, and of tokens that are thought known and are not.
+FIRST_READ, WRONG = 0.4, 0.1
 # Examples checked at once.
 CHECKED = 64
 # Floats of features that are kept: two gigabytes.
@@ -53,6 +52,7 @@ class TextProblem(Problem):
         # Noise on every coordinate is noise on the bins, so it can come after hashing, on what was kept.
         last = defenses[-1] if defenses else None
         self._noise = last.sigma if settings.features == "hashed" and isinstance(last, GaussianNoise) else None
+        self._chain = list(defenses)
         self._defenses = list(defenses[:-1] if self._noise is not None else defenses)
         needed = self.features.names if acts_on_parts(self._defenses) else trained
         self._gradients = SampleGradients(model, needed)
@@ -81,29 +81,50 @@ class TextProblem(Problem):
         return [(self._noised(self._read(ids, -1 - i), -1 - i), self._wanted(ids)) for i, ids in enumerate(pieces)]
 
     def loss(self, found: Tensor, wanted: Tensor) -> Tensor:
-        return F.cross_entropy(found.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+        return self.network.loss(found, wanted)
 
-    def accuracy(self) -> float:
+    def accuracy(self, passes: int) -> float:
         """The share of the held-out tokens that the network tells."""
-        with torch.no_grad():
-            pairs = [(self.network(given).argmax(dim=-1), wanted) for given, wanted in self.held_out()]
-        right = sum(int(((found == wanted) & (wanted != IGNORED)).sum()) for found, wanted in pairs)
-        return right / sum(int((wanted != IGNORED).sum()) for _, wanted in pairs)
+        right = count = 0
+        for number, ids in enumerate(self.auxiliary.held_out().split(CHECKED)):
+            found = [
+                tell(self.network, self.features, tensors, self.model.text_tokens, passes)[0]
+                for tensors in self._updates(ids, -1 - number, self._chain)
+            ]
+            wanted = self._wanted(ids)
+            right += int((torch.cat(found) == wanted).sum())
+            count += int((wanted != IGNORED).sum())
+        return right / count
 
     def _read(self, ids: Tensor, step: int) -> Tensor:
         """The features of each sequence's defended gradient."""
+        guesses = self._guess(ids, step)
+        found, first = [], 0
+        for tensors in self._updates(ids, step, self._defenses):
+            some = slice(first, first + len(next(iter(tensors.values()))))
+            found.append(self.features.of(tensors, Guess(guesses.tokens[some], guesses.known[some])))
+            first = some.stop
+        return torch.cat(found)
+
+    def _guess(self, ids: Tensor, step: int) -> Guess:
+        """What may be known of sequences when they are read: nothing of some, much of others, not all of it right."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "guess", step))
+        count, length = ids.shape
+        shares = torch.rand(count, 1, generator=generator) * (torch.rand(count, 1, generator=generator) > FIRST_READ)
+        known = torch.rand(count, length, generator=generator) < shares
+        strange = torch.multinomial(self.auxiliary.counts, count * length, replacement=True, generator=generator)
+        wrong = torch.rand(count, length, generator=generator) < torch.where(known, WRONG, 1 - shares)
+        return Guess(torch.where(wrong, strange.view(count, length), ids), known)
+
+    def _updates(self, ids: Tensor, step: int, defenses: Sequence[Defense]) -> Iterator[dict[str, Tensor]]:
+        """What clients of one sequence each send, some at a time."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "read", step))
         batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
         targets = ids
         if self.model.task == "classification":  # which class the victim's text has is not told
             targets = torch.randint(self.model.num_labels, (len(ids),), generator=generator)
-        with torch.no_grad():
-            return torch.cat(
-                [
-                    self.features.of(defend(some, self._defenses, self.model, generator))
-                    for some in self._gradients.parts(batch, targets)
-                ]
-            )
+        for some in self._gradients.parts(batch, targets):
+            yield defend(some, defenses, self.model, generator)
 
     def _noised(self, found: Tensor, step: int) -> Tensor:
         if self._noise is None or not isinstance(self.features, Hashed):
@@ -127,11 +148,10 @@ class TextProblem(Problem):
         return {name: tuple(tensor.shape[1:]) for name, tensor in sent.items()}
 
     def _memory(self) -> Tensor | None:
-        """Room for all sequences' features, where they come again the same."""
-        count = len(self.auxiliary.sequences)
-        shape = (count, self.features.size) if self.settings.features == "hashed" else (
-            count, self.settings.length, self.features.size)  # fmt: skip
-        if self.auxiliary.pseudo or random(self._defenses) or torch.Size(shape).numel() > KEPT:
+        """Room for all sequences' features where they come again the same: hashed ones, no chance in the defence."""
+        count, size = len(self.auxiliary.sequences), self.features.size
+        again = self.settings.features == "hashed" and not self.auxiliary.pseudo and not random(self._defenses)
+        if not again or count * size > KEPT:
             return None
         self._known = torch.zeros(count, dtype=torch.bool)
-        return torch.empty(shape)
+        return torch.empty(count, size)

@@ -35,8 +35,8 @@ class TrainSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(1000, ge=1, description="steps of Adam")
-    batch: int = Field(64, ge=1, description="examples of a step")
+    steps: int = Field(300, ge=1, description="steps of Adam")
+    batch: int = Field(32, ge=1, description="examples of a step")
     lr: float = Field(1e-3, gt=0, description="largest step size")
     warmup: float = Field(0.05, ge=0, le=1, description="share of the steps over which the step size grows")
     final: float = Field(0.02, ge=0, le=1, description="share of the step size that is left at the end")

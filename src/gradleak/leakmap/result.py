@@ -29,6 +29,8 @@ class MapCell(Place):
     share: float = Field(description="of the model's trainable parameters, in percent")
     leak: Interval | None = Field(description="ROUGE-L; null if it is not measured yet")
     control: Interval | None = Field(description="ROUGE-L of guessing without the update")
+    values: list[float] = Field(default_factory=list, description="ROUGE-L of every trial")
+    guesses: list[float] = Field(default_factory=list, description="ROUGE-L of guessing, trial by trial")
     folder: str = Field(description="where the audit lies, beside this file")
 
 

@@ -112,6 +112,8 @@ class _Run:
             share=share_of(names, self.model),
             leak=None if found is None else found.summary["rougeL"],
             control=None if found is None else found.control["rougeL"],
+            values=[] if found is None else [trial.scores["rougeL"] for trial in found.trials],
+            guesses=[] if found is None else [trial.control_scores["rougeL"] for trial in found.trials],
             folder=home.as_posix(),
         )
 

@@ -6,6 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from gradleak.leakmap.claims import claims
 from gradleak.leakmap.result import CAVEAT, LeakMap, MapCell, headline
 from gradleak.scoring.interval import said
 
@@ -36,6 +37,11 @@ def cell_text(cell: MapCell) -> str:
     return OPEN if cell.leak is None else said(cell.leak)
 
 
+def claim_lines(result: LeakMap) -> list[tuple[str, str, str, str]]:
+    """The paper's observations on this map: statement, what was measured, the difference, whether it holds."""
+    return [(claim.statement, claim.measured, said(claim.difference), claim.holds) for claim in claims(result)]
+
+
 def print_map(result: LeakMap, console: Console) -> None:
     """The map, what it is compared with, and what it does not mean."""
     headings, lines = map_table(result)
@@ -55,4 +61,8 @@ def print_map(result: LeakMap, console: Console) -> None:
     if result.status != "completed":
         console.print("Not all is measured yet; run the same command again to go on.", style="bold yellow")
     console.print(headline(result), style="bold", highlight=False, markup=False)
+    for statement, measured, difference, holds in claim_lines(result):
+        console.print(
+            f"  {statement}: {holds} here ({measured}: {difference})", style="dim", highlight=False, markup=False
+        )
     console.print(CAVEAT, style="dim")

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from gradleak.files import write_text
 from gradleak.leakmap.result import CAVEAT, LeakMap, headline
-from gradleak.leakmap.table import baselines, map_table
+from gradleak.leakmap.table import baselines, claim_lines, map_table
 from gradleak.report.build import templates
 from gradleak.report.heatmap import map_figure
 
@@ -27,6 +27,7 @@ def render_map(result: LeakMap) -> str:
             headings=headings,
             lines=lines,
             baselines=baselines(result),
+            claims=claim_lines(result),
             caveat=CAVEAT,
             figure=Markup(map_figure(result)),
         )

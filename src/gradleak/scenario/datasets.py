@@ -57,6 +57,8 @@ class _JsonList:
 DATASETS: dict[str, _Table | _ClassFiles | _JsonList] = {
     "cola": _Table(("cola_train.tsv", "CoLA/train.tsv", "cola/train.tsv", "in_domain_train.tsv"), "4", "2"),
     "enron": _JsonList(("enron_sentences.json",)),
+    "wikitext2_test": _Table(("wikitext2_test.txt", "wiki.test.tokens"), None, None),
+    "wikitext2_valid": _Table(("wikitext2_valid.txt", "wiki.valid.tokens"), None, None),
     "wikitext103": _Table(("wikitext103_sentences.txt",), None, None),
     "sst2": _Table(("sst2_train.tsv", "SST-2/train.tsv", "sst2/train.tsv"), "sentence", "label"),
     "rotten_tomatoes": _ClassFiles(

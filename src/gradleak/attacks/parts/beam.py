@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -76,12 +76,18 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """`beams` grow at once, shared evenly by the beginnings; n-grams of size `repeat` occur once in a sentence."""
+    """`beams` grow at once, shared evenly by the beginnings; n-grams of size `repeat` occur once in a sentence.
+
+    Sentences have at most `length` tokens and do not end before `least`; of a token with a limit they have no more
+    than that.
+    """
 
     beams: int = 32
     repeat: int = 2
     length: int = 64
     weight: float = WEIGHT
+    least: int = 2
+    limits: Mapping[int, int] = field(default_factory=dict)
 
 
 def openings(reader: Reader, bag: Tensor, starts: Mapping[int, float], weight: float) -> list[Grown]:
@@ -148,12 +154,14 @@ def search(
     if not alive or not len(bag):
         return []
     seen: list[Grown] = []
-    told = len(alive[0].tokens)
+    told, closing = len(alive[0].tokens), [column for column, token in enumerate(bag.tolist()) if ends(token)]
     log_probs, shares = reader.first(torch.tensor([one.tokens for one in alive], device=bag.device))
     for _ in range(told, settings.length):
         values = _values(alive, settings.weight)[:, None].to(log_probs) + log_probs
         values = values + settings.weight * shares.clamp(-HALF, MOST_SHARE)
-        _forbid(values, alive, bag, settings.repeat, forbidden)
+        _forbid(values, alive, bag, settings, forbidden)
+        if len(alive[0].tokens) + 1 < settings.least:
+            values[:, closing] = float("-inf")
         picked = _pick(values, alive, settings.beams, told)
         if not picked:
             break
@@ -258,13 +266,15 @@ def _given_up(one: Grown) -> bool:
     return best - running > GIVE_UP
 
 
-def _forbid(values: Tensor, alive: Sequence[Grown], bag: Tensor, repeat: int, forbidden: NGrams) -> None:
+def _forbid(values: Tensor, alive: Sequence[Grown], bag: Tensor, settings: BeamSettings, forbidden: NGrams) -> None:
     columns = {int(token): column for column, token in enumerate(bag)}
     for row, one in enumerate(alive):
-        own = NGrams(repeat)
-        if repeat:
+        own = NGrams(settings.repeat)
+        if settings.repeat:
             own.add(one.tokens)
-        out = {*own.after(one.tokens), *forbidden.after(one.tokens)}
+        used = Counter(one.tokens) if settings.limits else {}
+        spent = (token for token, limit in settings.limits.items() if used.get(token, 0) >= limit)
+        out = {*own.after(one.tokens), *forbidden.after(one.tokens), *spent}
         places = [columns[token] for token in out if token in columns]
         if places:
             values[row, places] = float("-inf")

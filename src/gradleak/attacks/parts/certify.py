@@ -93,23 +93,23 @@ def tells_every_token(model: TargetModel, layer: int) -> bool:
     return model.task != "classification" or layer < len(model.adapter.parts) - 1
 
 
-def second_span(model: TargetModel, tensors: Mapping[str, Tensor], mixed: Span | None) -> Span | None:
-    """The span of what the second layer sees, if it is whole: a classifier's last layer looks at one token only."""
-    if len(model.adapter.parts) < 2 or mixed is None:
+def next_span(model: TargetModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:
+    """The span of what the layer behind sees, if it is whole: a classifier's last layer looks at one token only."""
+    if mixed is None or layer + 1 >= len(model.adapter.parts):
         return None
-    span = joint_span(tensors, attention_parts(model, 1))
+    span = joint_span(tensors, attention_parts(model, layer + 1))
     return span if span is not None and span.rank >= mixed.rank else None
 
 
 def mixed_spans(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
-    """The spans of what is mixed first, and of what the second layer sees if that comes later."""
+    """The spans of what is mixed first, and of what the layer behind that sees."""
     layer, parts = mixed_layer(model, tensors)
     mixed = joint_span(tensors, parts)
-    return mixed, second_span(model, tensors, mixed) if layer == 0 else None
+    return mixed, next_span(model, tensors, layer, mixed)
 
 
 class Certifier:
-    """Checks sentences against the untouched update, inside the first layer and at the entry of the second.
+    """Checks sentences against the untouched update, where tokens are mixed first and at the entry of the next layer.
 
     The threshold is the energy that the update's own numerical noise would give the right sentence, times a margin.
     """
@@ -118,11 +118,12 @@ class Certifier:
         self, model: TargetModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
     ) -> None:
         """`spans` are the update's mixed spans, if they are known already."""
-        mixed, second = spans or mixed_spans(model, update.tensors)
+        mixed, behind = spans or mixed_spans(model, update.tensors)
+        layer, parts = mixed_layer(model, update.tensors)
         self.model = model
-        self.spans = [] if mixed is None else [(mixed_layer(model, update.tensors)[1][0], mixed)]
-        if second is not None:
-            self.spans.append((attention_parts(model, 1)[0], second))
+        self.spans = [] if mixed is None else [(parts[0], mixed)]
+        if behind is not None:
+            self.spans.append((attention_parts(model, layer + 1)[0], behind))
 
     def check(self, tokens: list[int], start: int = 0) -> Certificate:
         """The certificate of a sentence given with its special tokens; `start` is the position of the first."""

@@ -20,25 +20,28 @@ from gradleak.update import Update
 def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
     first = attention_parts(model, 0)
-    _, mixed = mixed_layer(model, update.tensors)
+    layer, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [mixed])
     if missing:
         return Outcome(notes=[missing])
     inputs = joint_span(update.tensors, first)
-    behind, second = mixed_spans(model, update.tensors)
+    behind, following = mixed_spans(model, update.tensors)
     if behind is None or (inputs is None and not_in_update(update, [first]) is None):
         return Outcome(notes=[no_end(update, mixed)])
-    growth = Growth(model, Spans(inputs, behind, second, mixed[0]), _positions(model, update))
+    after = attention_parts(model, layer + 1)[0] if following is not None else None
+    growth = Growth(model, Spans(inputs, behind, following, mixed[0], after), _positions(model, update))
     grown = growth.run(budget, show)
+    if growth.hurried and len(_prefixes(grown)) < behind.rank and not budget.over:
+        grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.notes.append("too many prefixes fit the spans: they no longer tell right from wrong")
         return outcome
-    shared = Counter((p.start, p.tokens[: n + 1]) for p in grown for n in range(len(p.tokens)))
+    shared = _prefixes(grown)
     outcome.complete = len(shared) >= behind.rank and not budget.over
     if not outcome.complete and not budget.over:
         outcome.notes.append(f"the sentences found explain {len(shared)} of {behind.rank} dimensions of the update")
-    certifier = Certifier(model, update, (behind, second))
+    certifier = Certifier(model, update, (behind, following))
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
@@ -61,6 +64,11 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             else "last tokens are missing: they show only once all sentences of the batch are known"
         )
     return outcome
+
+
+def _prefixes(grown: list[Prefix]) -> Counter[tuple[int, tuple[int, ...]]]:
+    """How many sentences begin with each prefix: every one of these adds a dimension to the update."""
+    return Counter((p.start, p.tokens[: n + 1]) for p in grown for n in range(len(p.tokens)))
 
 
 def _positions(model: TargetModel, update: Update) -> range:

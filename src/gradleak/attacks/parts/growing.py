@@ -30,6 +30,8 @@ LONGEST_RUN = 3
 MOST_PREFIXES = 4096
 # Candidates that stand side by side behind a prefix: each costs the others some attention.
 SIDE_BY_SIDE = 1024
+# Where any token may stand anywhere, so many that the model finds likeliest are tried first.
+LIKELIEST = 1024
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,13 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Spans:
-    """What the first layer sees, if known, what a part behind its attention sees, and what the second layer sees."""
+    """What the first layer sees, if known, what a part behind some attention sees, and what the next layer sees."""
 
     inputs: Span | None
     mixed: Span
-    second: Span | None
+    following: Span | None
     mixed_part: Part
+    following_part: Part | None
 
 
 class Growth:
@@ -64,23 +67,31 @@ class Growth:
         self.positions = positions
         self.spans = spans
         self.mixed = Membership(spans.mixed)
-        self.second = Membership(spans.second) if spans.second is not None else None
+        self.following = Membership(spans.following) if spans.following is not None else None
         self.learned = model.adapter.positions is not None
         self.vocabulary = torch.arange(len(model.word_table), device=model.device)
         self.bag: dict[int, None] = {}
         self.overflow = False
+        self.hurried = False
         self._everywhere: Tensor | None = None
 
-    def run(self, budget: Budget, show: Callable[[str], None]) -> list[Prefix]:
-        """All prefixes that cannot be continued: the sentences, as far as they leave a trace."""
+    def run(self, budget: Budget, show: Callable[[str], None], thorough: bool = False) -> list[Prefix]:
+        """All prefixes that cannot be continued: the sentences, as far as they leave a trace.
+
+        Where the first layer tells nothing, a prefix that likely tokens continue is not tried with all others unless
+        it is to be `thorough`; `hurried` tells that some sentence may have been missed so.
+        """
+        self._hurry = not thorough and self.spans.inputs is None and self.model.task == "causal-lm"
+        self.hurried = False
         alive: list[Prefix] = []
         whole: list[Prefix] = []
         for position in self.positions:
             if budget.over or self.overflow:
                 break
             bag = self.candidates(position)
-            self.bag.update(dict.fromkeys(bag.tolist()))
             grown, ended = self._extend(alive, bag, position)
+            seen = (p.tokens[-1] for p in grown) if self.spans.inputs is None else bag.tolist()
+            self.bag.update(dict.fromkeys(seen))
             whole += ended
             alive = grown
             if not alive:
@@ -117,27 +128,53 @@ class Growth:
             for first in range(0, len(here), per_call):
                 part = here[first : first + per_call]
                 longer = [
-                    p for p in self._fitting(part, bag) if not p.run or self.learned or len(p.tokens) <= LONGEST_RUN
+                    p for p in self._continued(part, bag) if not p.run or self.learned or len(p.tokens) <= LONGEST_RUN
                 ]
                 grown += longer
                 continued = {p.tokens[:-1] for p in longer if self.learned or not p.run}
                 ended += [p for p in part if p.tokens not in continued and (self.learned or not p.run)]
         return grown, ended
 
+    def _continued(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
+        """The prefixes with every token that fits; in a hurry likely ones first, and others only where none does."""
+        if not self._hurry or len(bag) <= LIKELIEST:
+            return self._fitting(prefixes, bag)
+        found: list[Prefix] = []
+        for prefix in prefixes:
+            likely = self._likely(prefix)
+            longer = self._fitting([prefix], likely)
+            if longer:
+                self.hurried = True
+            else:
+                rest = torch.ones(len(self.vocabulary), dtype=torch.bool, device=bag.device)
+                rest[likely] = False
+                longer = self._fitting([prefix], bag[rest[bag]])
+            found += longer
+        return found
+
+    def _likely(self, prefix: Prefix) -> Tensor:
+        ids = torch.tensor([prefix.tokens], device=self.model.device)
+        with torch.no_grad():
+            logits = self.model.logits(
+                ids=ids, mask=torch.ones_like(ids), positions=_places(ids, prefix.start) if self.learned else None
+            )
+        return logits[0, -1].topk(LIKELIEST).indices.sort().values
+
     def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
         """The prefixes of one start and length, each with one more token of the bag where that fits."""
         fit = torch.cat([self.mixed(self._mixed_states(prefixes, part)) for part in bag.split(SIDE_BY_SIDE)], dim=1)
         pairs = fit.nonzero().tolist()
         longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
-        if self.second is None or not longer:
+        if self.following is None or not longer:
             return longer
+        assert self.spans.following_part is not None
         fits: list[bool] = []
         for part in _split(longer, max(1, CHUNK // len(longer[0].tokens))):
             ids = torch.tensor([prefix.tokens for prefix in part], device=self.model.device)
-            probe = Probe(self.model, [self.model.adapter.parts[1]["query"]])
+            probe = Probe(self.model, [self.spans.following_part])
             with torch.no_grad():
                 (seen,) = probe(input_ids=ids, mask=torch.ones_like(ids), position_ids=_places(ids, part[0].start))
-            fits += self.second(seen[:, -1]).tolist()
+            fits += self.following(seen[:, -1]).tolist()
         return [prefix for prefix, fit in zip(longer, fits, strict=True) if fit]
 
     def _mixed_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:

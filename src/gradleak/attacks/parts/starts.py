@@ -22,7 +22,9 @@ def start_tokens(model: TargetModel, bag: Tensor) -> dict[int, float]:
         return {model.prefix[-1]: 0.0}
     likely = _beginning_a_line(model)[bag]
     capital = torch.tensor([model.decode([token])[:1].isupper() for token in bag.tolist()], device=bag.device)
-    chosen = capital | (likely >= likely.sort(descending=True).values[: max(1, LIKELY)][-1])
+    closing = sentence_ends(model)
+    ends = torch.tensor([token in closing for token in bag.tolist()], device=bag.device)
+    chosen = (capital | (likely >= likely.sort(descending=True).values[: max(1, LIKELY)][-1])) & ~ends
     order = likely.masked_fill(~chosen, float("-inf")).argsort(descending=True)[: int(chosen.sum())]
     return {int(bag[place]): float(likely[place]) for place in order}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.attacks.parts.candidates import fitting
 from gradleak.attacks.parts.certify import attention_parts, joint_span
-from gradleak.attacks.parts.lengths import longest_sentence
+from gradleak.attacks.parts.lengths import longest_sentence, total_tokens
 from gradleak.attacks.parts.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -32,7 +32,8 @@ class Told(TypedDict):
 class Tokens:
     """Tokens with a score from 0 to 1, for some how often they seem to occur, and notes on what could not be told.
 
-    Most tokens of a batch occur once, so the lower quartile of what the output layer says of them is one occurrence.
+    Counts add up to the tokens of the batch where its gradient's rank tells these. Otherwise, as most tokens occur
+    once, the lower quartile of what the output layer says of them is one occurrence.
     """
 
     scores: dict[int, float] = field(default_factory=dict)
@@ -78,7 +79,9 @@ def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", span
     if head is not None:
         pull = predicted_rows(head)
         scores.update({int(row): max(scores.get(int(row), 0.0), 1.0) for row in pull.nonzero()[:, 0]})
-        found.counts = _counts(pull, list(scores))
+        # One sentence is assumed: each has a token that is read and not predicted, and one the other way round.
+        total = total_tokens(gradient, model, 1)
+        found.counts = _counts(pull, list(scores), None if total is None else total - 1)
     if words is not None and head is words and not scores:
         found.notes.append("no rows of the word table stand out: noise drowns them")
     found.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
@@ -110,8 +113,17 @@ def _positions(model: TargetModel, gradient: Update) -> int:
     return min(longest_sentence(gradient, model) or USUAL_LENGTH, model.max_length)
 
 
-def _counts(pull: Tensor, tokens: list[int]) -> dict[int, int]:
-    """How often each token was predicted, where that shows."""
+def _counts(pull: Tensor, tokens: list[int], total: int | None) -> dict[int, int]:
+    """How often each token was predicted, where that shows; `total` is how many were, if the update tells."""
     pulls = {token: float(pull[token]) for token in tokens if float(pull[token]) > 0}
-    once = statistics.quantiles(pulls.values(), n=4)[0] if len(pulls) > 1 else max(pulls.values(), default=1.0)
-    return {token: max(1, round(own / once)) for token, own in pulls.items()}
+    if not pulls:
+        return {}
+
+    def counted(once: float) -> dict[int, int]:
+        return {token: max(1, round(own / once)) for token, own in pulls.items()}
+
+    if total is None:
+        return counted(statistics.quantiles(pulls.values(), n=4)[0] if len(pulls) > 1 else max(pulls.values()))
+    # A token that was half expected pulls half as much, so any of the pulls may be what one occurrence is.
+    guesses = [counted(once) for once in sorted(pulls.values(), reverse=True)]
+    return min(guesses, key=lambda counts: abs(sum(counts.values()) - total))
