@@ -18,6 +18,8 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 # A deadline would measure what else the machine does, and the imports of a first call.
 settings.register_profile("gradleak", deadline=None)
+# For fuzzing at length: pytest tests/test_fuzz.py --hypothesis-profile thorough -s
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("gradleak")
 
 

@@ -8,6 +8,7 @@ from gradleak.results import AttackInfo, Observed, Results, Scenario, Trial
 from gradleak.scoring.batch import batch_metrics
 from gradleak.scoring.entities import entity_recall
 from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
 from gradleak.scoring.text import rouge
 from gradleak.update import ClientRule
@@ -47,6 +48,8 @@ def _trial(index: int, truth: str, guess: str, entities: list[str]) -> Trial:
         scores["nerr"] = held
     whole = scores | batch_metrics([[scores["rougeL"]]])
     sentence = Sentence(text=guess, tokens=[1, 2, 3], confidence=0.9)
+    names = Count(found=len(entities) - 1, total=len(entities)) if entities else Count(found=0, total=0)
+    pieces = Pieces(names=names, numbers=Count(found=0, total=0), names_by="capitals")
     trace = [TracePoint(step=step, loss=0.5 / (step + 1)) for step in range(4)]
     return Trial(
         index=index,
@@ -55,9 +58,12 @@ def _trial(index: int, truth: str, guess: str, entities: list[str]) -> Trial:
         truth=[truth],
         labels=[1],
         reconstruction=Reconstruction(sentences=[sentence], labels=[1], trace=trace, loss=0.125),
-        pairs=[Pair(truth=truth, reconstruction=guess, confidence=0.9, scores=scores)],
+        pairs=[Pair(truth=truth, reconstruction=guess, confidence=0.9, scores=scores, pieces=pieces)],
         scores=whole,
         control_scores=dict.fromkeys(whole, 5.0),
+        tokens=8,
+        signal=2.0,
+        noise=0.0,
         seconds=1.5,
         peak_memory_mb=100.0,
     )

@@ -25,6 +25,7 @@ from gradleak.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.scenario.client import Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
 from gradleak.scenario.sender import DEFAULT_GRANTS
+from gradleak.scenario.strength import Strength, strength
 from gradleak.scenario.trials import TrialData, draw_trials
 from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
@@ -51,6 +52,7 @@ def audit(
     batch_size: int = 1,
     trials: int = 4,
     seed: int = 0,
+    attack_seed: int | None = None,
     known: Sequence[str] = DEFAULT_GRANTS,
     client: str = "fedsgd",
     defenses: Sequence[str] = (),
@@ -69,7 +71,8 @@ def audit(
     Draws `trials` batches from the data, makes each one's update as a client would, attacks the updates, and
     scores what was read back, always beside a control that guesses from the language prior alone.
     `entities` adds the share of the named entities that came back (NERR); `window` cuts the texts into pieces of
-    exactly so many tokens.
+    exactly so many tokens. `attack_seed` gives the attack randomness of its own, so that `seed` fixes only what it
+    faces: the texts, the clients' noise and the control.
 
     >>> from gradleak import audit
     >>> results = audit("minilm", trials=2)
@@ -87,6 +90,7 @@ def audit(
         batch_size=batch_size,
         trials=trials,
         seed=seed,
+        attack_seed=attack_seed,
         known=known,
         client=client,
         defenses=defenses,
@@ -114,6 +118,7 @@ def audit_parts(
     batch_size: int,
     trials: int,
     seed: int,
+    attack_seed: int | None = None,
     known: Sequence[str],
     client: str,
     defenses: Sequence[str],
@@ -146,6 +151,7 @@ def audit_parts(
     method = method.prepared(model)
     senders = [Client(model, known, client, defenses, part) for part in parts]
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
+    attacking = seeds if attack_seed is None else [derive_seed(attack_seed, "trial", i) for i in range(trials)]
     budget = budget or Budget()
     measured: list[list[Trial]] = [[] for _ in parts]
     for first in range(0, trials, together := _together(model, senders)):
@@ -159,23 +165,29 @@ def audit_parts(
             shown = [observed(each[0], part, model) for each, part in zip(updates, parts, strict=True)]
             for one in shown:
                 progress.say(seen(one))
-        own = [seeds[i] for i in some]
         found = run_attack(
             [update for each in updates for update in each],
             model,
             attack,
-            seed=own * len(parts),
+            seed=[attacking[i] for i in some] * len(parts),
             budget=budget,
             progress=progress,
             **dict(options or {}),
         )
         # Guessing looks at no tensor, so it is the same for every part.
+        own = [seeds[i] for i in some]
         guessed = _control(method, updates[0], [private[i] for i in some], model, own, entities, progress)
         for number, done in enumerate(measured):
             answers = found[number * len(some) : (number + 1) * len(some)]
+            sizes = [
+                strength(
+                    senders[number], update, private[i].texts, private[i].labels, derive_seed(seeds[i], "client")
+                )
+                for i, update in zip(some, updates[number], strict=True)
+            ]
             done += [
-                _trial(i, seeds[i], private[i], update, answer, guess, model, entities)
-                for i, update, answer, guess in zip(some, updates[number], answers, guessed, strict=True)
+                _trial(i, attacking[i], private[i], update, answer, guess, model, entities, sent)
+                for i, update, answer, guess, sent in zip(some, updates[number], answers, guessed, sizes, strict=True)
             ]
     scenario = Scenario(
         model=model.name,
@@ -241,6 +253,7 @@ def _trial(
     guessed: dict[str, float],
     model: TargetModel,
     entities: bool,
+    sent: Strength,
 ) -> Trial:
     scored = score(found, private.texts, model, entities=entities)
     labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
@@ -258,6 +271,9 @@ def _trial(
         control_scores=guessed,
         found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
         truth_distance=truth_distance(update, private.texts, labels, model),
+        tokens=sum(batch.lengths),
+        signal=sent.signal,
+        noise=sent.noise,
         seconds=found.seconds,
         peak_memory_mb=found.peak_memory_mb,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 from gradleak.errors import GradleakError
 
 StopReason = Literal["completed", "budget-exhausted", "interrupted"]
+# What can run out. Memory is watched from outside the process, so no attack ever sees that limit.
+LimitName = Literal["time", "memory", "steps"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -20,23 +23,30 @@ def parse_duration(text: str) -> float:
     (300.0, 60.0, 5400.0)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match or float(match[1]) <= 0:
+    if not match or not 0 < float(match[1]) < float("inf"):
         raise GradleakError(f"{text!r} is not a duration; write 60s, 5m or 1.5h")
     return float(match[1]) * _UNITS[match[2]]
 
 
 class Budget:
-    """A wall-clock limit that starts on creation, and a switch that stops the work from outside.
+    """A limit on time, which starts to run on creation, and on steps, and a switch that stops the work from outside.
 
-    Attacks ask `over` between steps and then hand back the best they have.
+    Attacks call `tick` before every step of their main loops, ask `over` elsewhere, and then hand back the best they
+    have.
 
     >>> Budget().over, Budget(seconds=0).over
     (False, True)
+    >>> budget = Budget(steps=2)
+    >>> [budget.tick() for _ in range(3)], budget.over, budget.limit
+    ([False, False, True], True, 'steps')
     """
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float | None = None, steps: int | None = None) -> None:
         self.seconds = seconds
+        self.steps = steps
         self._start = time.monotonic()
+        self._taken = 0
+        self._refused = False
         self._interrupted = False
 
     def interrupt(self) -> None:
@@ -49,13 +59,28 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        spent = time.monotonic() - self._start
-        return self._interrupted or (self.seconds is not None and spent >= self.seconds)
+        return self.interrupted or self.limit is not None
+
+    @property
+    def limit(self) -> LimitName | None:
+        """Which limit is reached. Steps run out when one more is asked for, so an attack may need exactly all."""
+        if self.seconds is not None and time.monotonic() - self._start >= self.seconds:
+            return "time"
+        return "steps" if self._refused else None
+
+    def tick(self) -> bool:
+        """Count one step; True if the budget is over and the step must not be taken."""
+        self._refused |= self.steps is not None and self._taken >= self.steps
+        if self.over:
+            return True
+        self._taken += 1
+        return False
 
     def part(self, share: float) -> Budget:
-        """A budget of a share of the time left, which ends when this one does."""
+        """A budget of a share of the time and steps left, which ends when this one does."""
         left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self._start))
-        return _Part(self, None if left is None else share * left)
+        steps = None if self.steps is None else math.ceil(share * (self.steps - self._taken))
+        return _Part(self, None if left is None else share * left, steps)
 
     @property
     def reason(self) -> StopReason:
@@ -66,8 +91,8 @@ class Budget:
 
 
 class _Part(Budget):
-    def __init__(self, whole: Budget, seconds: float | None) -> None:
-        super().__init__(seconds)
+    def __init__(self, whole: Budget, seconds: float | None, steps: int | None) -> None:
+        super().__init__(seconds, steps)
         self._whole = whole
 
     @property
@@ -75,5 +100,8 @@ class _Part(Budget):
         return self._whole.interrupted
 
     @property
-    def over(self) -> bool:
-        return super().over or self._whole.over
+    def limit(self) -> LimitName | None:
+        return self._whole.limit or super().limit
+
+    def tick(self) -> bool:
+        return super().tick() or self._whole.tick()

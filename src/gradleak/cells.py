@@ -14,11 +14,15 @@ from pydantic import BaseModel, ValidationError
 from gradleak.budget import Budget
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, write_text
+from gradleak.models.target import TargetModel
 from gradleak.results import FILE, Results, load_results
 from gradleak.scenario.data import Row
 from gradleak.version import __version__
 
 Kept = TypeVar("Kept", bound=BaseModel)
+
+# What a model's configuration says of how it was saved, not of what it computes.
+_ABOUT_FILES = ("transformers_version", "torch_dtype", "dtype", "architectures", "name_or_path")
 
 
 def identity(name: str, decides: Mapping[str, Any]) -> str:
@@ -27,18 +31,41 @@ def identity(name: str, decides: Mapping[str, Any]) -> str:
     >>> identity("noise:sigma=0.1, seed 0", {"lr": 1}).startswith("noise-sigma-0-1-seed-0-")
     True
     """
-    text = json.dumps({**decides, "version": __version__}, sort_keys=True, default=str)
-    return (
-        f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:80]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    )
+    return f"{readable(name)}-{digest({**decides, 'version': __version__})[:12]}"
+
+
+def readable(name: str) -> str:
+    """A name as a file can have it.
+
+    >>> readable("Noise: sigma=0.1")
+    'noise-sigma-0-1'
+    """
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")[:80]
+
+
+def digest(decides: Mapping[str, Any]) -> str:
+    """A hash of values, the same on every machine and in whatever order they are given."""
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def digest_rows(rows: Sequence[Row]) -> str:
     """A hash of all texts and labels."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     for row in rows:
-        digest.update(repr((row.text, row.label)).encode())
-    return digest.hexdigest()[:32]
+        found.update(repr((row.text, row.label)).encode())
+    return found.hexdigest()[:32]
+
+
+def digest_model(model: TargetModel) -> str:
+    """A hash of the weights, the configuration and the tokenizer: all of a model that a result depends on."""
+    config = {
+        name: value
+        for name, value in model.module.config.to_dict().items()
+        if not name.startswith("_") and name not in _ABOUT_FILES
+    }
+    tokenizer = json.loads(model.tokenizer.backend_tokenizer.to_str())
+    words = {name: value for name, value in tokenizer.items() if name not in ("padding", "truncation")}
+    return digest({"weights": model.fingerprint, "task": model.task, "config": config, "tokenizer": words})[:32]
 
 
 def kept_audit(place: Path, budget: Budget, run: Callable[[], Results]) -> Results | None:

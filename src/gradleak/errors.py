@@ -1,5 +1,8 @@
 """The one exception a user is meant to see."""
 
+# A message may quote what it complains of, and that may be a whole file.
+LONGEST = 1500
+
 
 class GradleakError(Exception):
     """Something the user can mend: bad input, a missing file, an update that does not fit.
@@ -8,4 +11,5 @@ class GradleakError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        super().__init__(line if len(line) <= LONGEST else line[:LONGEST] + " ...")

@@ -43,9 +43,11 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def write_text(target: Path, text: str) -> Path:
-    """Write a private text file in one step."""
-    with replacing(target) as scratch:
-        scratch.write_text(text, encoding="utf-8")
+    """Write a private text file in one step; once it has its name it is on the disk, even if the power fails."""
+    with replacing(target) as scratch, scratch.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
     return target
 
 

@@ -82,6 +82,9 @@ class Trial(_Model):
         default=None,
         description="mean of 1 - cos over parameters between the update and the gradient of the true batch",
     )
+    tokens: int | None = Field(default=None, description="tokens of the true batch, special ones counted")
+    signal: float | None = Field(default=None, description="norm of the update without the noise of defences")
+    noise: float | None = Field(default=None, description="norm that this noise is expected to have; 0 for none")
     seconds: float
     peak_memory_mb: float | None
 

@@ -15,17 +15,7 @@ from gradleak.highlight import highlight
 from gradleak.progress import Progress
 from gradleak.results import Results
 from gradleak.scoring.interval import Interval
-from gradleak.words import (
-    ALL_METRIC_MEANINGS,
-    CAVEAT,
-    figure,
-    metric_labels,
-    of_images,
-    outcome,
-    remarks,
-    status_note,
-    threat_model,
-)
+from gradleak.words import ALL_METRIC_MEANINGS, figure, metric_labels, of_images, remarks, status_note, threat_model
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
@@ -86,7 +76,7 @@ class LiveProgress(Progress):
 
 
 def print_results(results: Results, console: Console, *, sentences: int | None = None) -> None:
-    """The whole result: threat model, sentences, scores beside their control, and what they do not mean."""
+    """The whole result: threat model, sentences, scores beside their control; the verdict comes after it."""
     scenario = results.scenario
     console.print(
         f"[bold]{results.attack.name}[/] on {scenario.model} ({scenario.family}, {scenario.task}), "
@@ -99,10 +89,8 @@ def print_results(results: Results, console: Console, *, sentences: int | None =
     console.print(score_table(results))
     if note := status_note(results):
         console.print(note, style="bold yellow")
-    console.print(outcome(results), style="bold")
     for line in remarks(results):
         console.print(line)
-    console.print(CAVEAT, style="dim")
 
 
 def sentence_table(results: Results, limit: int | None = None) -> Table:

@@ -221,7 +221,7 @@ def _describe(path: Path, name: str, entry: object) -> tuple[str, tuple[int, ...
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
         raise GradleakError(f"{path}: the header entry of tensor {_short(name)} is malformed")
     dtype, shape = entry.get("dtype"), entry["shape"]
-    if dtype not in _SIZES:
+    if not isinstance(dtype, str) or dtype not in _SIZES:
         raise GradleakError(f"{path}: tensor {_short(name)} is of type {dtype}, not a floating-point number")
     if len(shape) > 8 or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
         raise GradleakError(f"{path}: tensor {_short(name)} claims the shape {str(shape)[:60]}")

@@ -45,11 +45,6 @@ _DIGITS = {"mse": 4, "psnr": 1, "ssim": 3, "lpips": 3}
 ALL_METRIC_NAMES = METRIC_NAMES | IMAGE_METRIC_NAMES
 ALL_METRIC_MEANINGS = METRIC_MEANINGS | IMAGE_METRIC_MEANINGS
 
-CAVEAT = (
-    "These scores say what this attack read back from these updates, with these settings. "
-    "A low score is not proof of safety: another attack, more steps or other data may read more."
-)
-
 # Below this distance an update is explained up to rounding.
 EXPLAINED = 1e-4
 
@@ -101,7 +96,7 @@ def threat_model(scenario: Scenario) -> list[str]:
         f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
         "(an honest-but-curious server).",
         f"{_client(scenario)}, {_defended(scenario.defenses)}.",
-        f"The attacker is told {_listing(told)}." if told else "The attacker is told nothing else.",
+        f"The attacker is told {listing(told)}." if told else "The attacker is told nothing else.",
     ]
     if scenario.observed is not None and scenario.observed.parameters < scenario.parameters:
         sentences.insert(2, seen(scenario.observed))
@@ -111,7 +106,7 @@ def threat_model(scenario: Scenario) -> list[str]:
         if guarantee is not None
     ]
     if untold:
-        sentences.append(f"The attacker must find out {_listing(untold)}.")
+        sentences.append(f"The attacker must find out {listing(untold)}.")
     return sentences
 
 
@@ -128,7 +123,7 @@ def seen(observed: Observed) -> str:
     'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
     """
     return (
-        f"Of the update the attacker sees {observed.selection}: {_count(observed.tensors, 'tensor')}, "
+        f"Of the update the attacker sees {observed.selection}: {counted(observed.tensors, 'tensor')}, "
         f"{observed.parameters:,} parameters, {observed.share:.3g} % of the model."
     )
 
@@ -138,28 +133,28 @@ def _client(scenario: Scenario) -> str:
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
     if rule.name == "fedsgd":
         return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
-    steps, example = _count(rule.steps(size), "step"), _EXAMPLE[scenario.task]
+    steps, example = counted(rule.steps(size), "step"), _EXAMPLE[scenario.task]
     return (
-        f"The client trains on {_count(size, example)} by {steps} of SGD ({_count(rule.epochs, 'epoch')}, "
-        f"{_count(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
+        f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
+        f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
     )
 
 
 def _defended(defenses: list[str]) -> str:
-    return f"defended by {_listing(defenses)}" if defenses else "with no defence"
+    return f"defended by {listing(defenses)}" if defenses else "with no defence"
 
 
 def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
     found = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
-    lines = [f"The attack had to find, and found right: {_listing(found)}."] if found else []
+    lines = [f"The attack had to find, and found right: {listing(found)}."] if found else []
     lines += _certified(results) + _notes(results)
     distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
     apart = sum(distances) / max(1, len(distances))
     if apart > EXPLAINED:
         lines.append(
             f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
-            f"gradient): {_listing(_obstacles(results.scenario))} cost the attacker that much."
+            f"gradient): {listing(_obstacles(results.scenario))} cost the attacker that much."
         )
     return lines
 
@@ -172,7 +167,7 @@ def _certified(results: Results) -> list[str]:
         return []
     right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
     return [
-        f"{proved} of {_count(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
+        f"{proved} of {counted(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
         f"in the batch. Compared with the truth, {right} of these {proved} are exactly right."
     ]
 
@@ -180,7 +175,7 @@ def _certified(results: Results) -> list[str]:
 def _notes(results: Results) -> list[str]:
     """What the attack could not do, each reason once with how often it was met."""
     counts = Counter(note for trial in results.trials for note in trial.reconstruction.notes)
-    return [f"{note[0].upper()}{note[1:]} ({_count(times, 'trial')})." for note, times in counts.most_common(5)]
+    return [f"{note[0].upper()}{note[1:]} ({counted(times, 'trial')})." for note, times in counts.most_common(5)]
 
 
 def _obstacles(scenario: Scenario) -> list[str]:
@@ -188,28 +183,6 @@ def _obstacles(scenario: Scenario) -> list[str]:
     causes += ["local steps and the rounding of weights"] if scenario.client.name == "fedavg" else []
     causes += scenario.defenses
     return causes or ["rounding"]
-
-
-def outcome(results: Results) -> str:
-    """The headline: the strongest number against its control."""
-    if of_images(results):
-        return _image_outcome(results)
-    score, control = results.summary["rougeL"], results.control["rougeL"]
-    gap = "well above" if score.low > control.high else "not clearly above"
-    return (
-        f"{results.attack.name} reached ROUGE-L {score.mean:.0f} (95 % interval {score.low:.0f} to {score.high:.0f}) "
-        f"over {_count(len(results.trials), 'trial')}, {gap} the {control.mean:.0f} of guessing without the update."
-    )
-
-
-def _image_outcome(results: Results) -> str:
-    score, control = results.summary["mse"], results.control["mse"]
-    gap = "well below" if score.high < control.low else "not clearly below"
-    return (
-        f"{results.attack.name} reached an MSE of {score.mean:.4f} (95 % interval {score.low:.4f} to "
-        f"{score.high:.4f}) over {_count(len(results.trials), 'trial')}, {gap} the {control.mean:.4f} of the mean "
-        "auxiliary image."
-    )
 
 
 def status_note(results: Results) -> str | None:
@@ -221,9 +194,9 @@ def status_note(results: Results) -> str | None:
     return None
 
 
-def _listing(parts: list[str]) -> str:
+def listing(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -88,6 +88,7 @@ def test_more_tokens_than_the_rank_limit_is_said() -> None:
     (found,) = attack(update_of(model, TEXTS), model, "exact")
     assert not any(sentence.certified for sentence in found.sentences)
     assert any("rank limit" in note and "16" in note for note in found.notes)
+    assert any(reason.kind == "no-gap" and reason.numbers["limit"] == 16 for reason in found.reasons)
 
 
 def test_noise_is_said_and_nothing_is_certified() -> None:

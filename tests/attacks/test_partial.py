@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
@@ -12,6 +14,7 @@ from gradleak.attacks.parts.lengths import total_tokens
 from gradleak.models.selection import fused_with
 from gradleak.report.build import render
 from gradleak.scoring.truth import truth_distance
+from gradleak.verdict.gather import Gathered
 from gradleak.words import threat_model
 
 QUICK = {"steps": 3, "prior": "none"}
@@ -154,4 +157,4 @@ def test_a_result_says_what_was_observed(tiny_bert: TargetModel) -> None:
     assert (seen.selection, seen.tensors, seen.parameters) == ("layer:2.key", 1, 256)
     assert seen.share == pytest.approx(100 * 256 / results.scenario.parameters)
     assert any("sees layer:2.key: 1 tensor, 256 parameters" in line for line in threat_model(results.scenario))
-    assert "<code>layer:2.key</code>: 1 tensor," in render(results)
+    assert "sees layer:2.key: 1 tensor," in render(Gathered(Path(), [results]))

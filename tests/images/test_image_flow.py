@@ -20,8 +20,8 @@ from gradleak.inversion.defended import defend
 from gradleak.models.gradients import batch_gradients
 from gradleak.progress import SILENT
 from gradleak.redact import redact
-from gradleak.report.build import render
 from gradleak.report.grid import write_grid
+from gradleak.report.images import render_images
 from gradleak.reproducing import load_recipe, markdown, reproduce
 from gradleak.results import load_results
 from gradleak.terminal import print_results
@@ -128,7 +128,7 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     assert all(min(abs(t.control_scores["mse"] - w) for w in wanted) < 1e-4 for t in results.trials)
     results.save(tmp_path)
     assert load_results(tmp_path) == results
-    page = render(results)
+    page = render_images(results)
     for trial in results.trials:
         assert trial.truth[0] in page
         assert trial.reconstruction.images[0] in page
@@ -137,7 +137,7 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     stream = io.StringIO()
     print_results(results, Console(file=stream, width=120))
     assert "MSE" in stream.getvalue()
-    assert "image/png" not in render(redact(results)) + redact(results).model_dump_json()
+    assert "image/png" not in render_images(redact(results)) + redact(results).model_dump_json()
 
 
 def test_more_trials_keep_the_first_ones(data):

@@ -1,15 +1,21 @@
 """The page and the terminal: complete, self-contained, private, and safe with hostile text."""
 
+import base64
+import hashlib
 import io
+import json
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from sample import sample_results
 
 from gradleak.redact import redact
-from gradleak.report.build import render, write_report
+from gradleak.report.build import render as render_folder
+from gradleak.report.build import write_report
 from gradleak.terminal import LiveProgress, print_results
+from gradleak.verdict.gather import Gathered
 
 HOSTILE = '<script>alert("x")</script><img src=//evil.example>'
 
@@ -19,15 +25,25 @@ def results():
     return sample_results()
 
 
+def render(results):
+    return render_folder(Gathered(Path(), [results]))
+
+
+def embedded(page):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
 def test_page_tells_everything(results):
     page = render(results)
     for expected in (
-        "Rosa moved to ward six.", "lamp-cos", "95 % interval", "honest-but-curious", "control", "not proof of",
-        "torch", "steps=3", results.scenario.model_fingerprint, "<svg", "prefers-color-scheme", "@media print",
+        "Rosa moved to ward six.", "lamp-cos", "95 % interval", "honest-but-curious", "control",
+        "says nothing can be read",
+        "torch", "steps=3", results.scenario.model_fingerprint, "<svg", "prefers-color-scheme",
+        "@media print",
     ):  # fmt: skip
         assert expected in page
-    assert '<mark class="pair-mark">rosa</mark>' in page
-    assert '<mark class="word-mark">six</mark>' in page
+    assert embedded(page)["marks"][0][:2] == [["rosa moved", "p"], [" ", ""]]
+    assert ["six", "w"] in embedded(page)["marks"][0]
 
 
 def test_certificates_and_limits_are_shown(results):
@@ -39,34 +55,42 @@ def test_certificates_and_limits_are_shown(results):
         update={"trials": [trial.model_copy(update={"pairs": [pair], "reconstruction": found}), results.trials[1]]}
     )
     page = render(shown)
-    assert page.count("✓ certified") == 1
-    assert "found by exact" in page
+    rows = [dict(zip(embedded(page)["columns"], row, strict=True)) for row in embedded(page)["rows"]]
+    assert [(row["certified"], row["stage"]) for row in rows] == [(True, "exact"), (False, None)]
     assert "1 of 2 sentences carry a certificate" in page
     assert "0 of these 1 are exactly right" in page
     assert "The budget ended (1 trial)." in page
     console = Console(file=io.StringIO(), width=120)
     print_results(shown, console)
     assert "certified" in console.file.getvalue()
-    assert "certified" not in render(results)
 
 
 def test_page_asks_nothing_of_the_network(results):
     page = render(results)
     assert not re.findall(r"""(?:src|href|url\()\s*=?\s*["']?(?:https?:)?//""", page)
-    assert "<script" not in page
     assert "default-src 'none'" in page
+
+
+def test_only_our_own_script_may_run(results):
+    page = render(results)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert not re.findall(r"\son\w+=", page)
+    assert "innerHTML" not in script
 
 
 def test_hostile_text_is_shown_as_text(results):
     pair = results.trials[0].pairs[0].model_copy(update={"reconstruction": HOSTILE, "truth": HOSTILE})
     trial = results.trials[0].model_copy(update={"pairs": [pair]})
     page = render(results.model_copy(update={"trials": [trial]}))
-    assert "<script" not in page
+    assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
+    assert HOSTILE in [row[embedded(page)["columns"].index("recovered")] for row in embedded(page)["rows"]]
 
 
 def test_report_is_private(results, tmp_path):
-    assert write_report(results, tmp_path).stat().st_mode & 0o777 == 0o600
+    assert write_report(Gathered(tmp_path, [results])).stat().st_mode & 0o777 == 0o600
 
 
 def test_redaction_leaves_structure_and_no_word(results):
@@ -75,7 +99,7 @@ def test_redaction_leaves_structure_and_no_word(results):
         assert not any(word in text.lower() for word in ("rosa", "moved", "refused", "loan"))
     assert masked.trials[0].pairs[0].truth == "w1 w2 w3 w4 w5"
     assert masked.trials[0].pairs[0].reconstruction == "w1 w2 w5 w3"
-    assert '<mark class="pair-mark">w1</mark>' in render(masked)
+    assert ["w1 w2", "p"] in embedded(render(masked))["marks"][0]
     assert masked.summary == results.summary
     assert redact(masked) == masked
 

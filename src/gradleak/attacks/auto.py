@@ -19,8 +19,9 @@ from gradleak.attacks.parts.hints import points_anywhere
 from gradleak.attacks.parts.limits import too_little
 from gradleak.attacks.parts.recovery import Outcome
 from gradleak.attacks.parts.remaining import remaining
+from gradleak.attacks.reasons import Reason
 from gradleak.attacks.subspace import Subspace
-from gradleak.budget import Budget
+from gradleak.budget import Budget, StopReason
 from gradleak.matching.parameters import unmatchable
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
@@ -62,15 +63,13 @@ class Auto(Attack):
     ) -> list[Reconstruction]:
         gradients = [as_gradient(update) for update in updates]
         with peak_memory(model.device) as memory:
-            outcomes, spent = self._prove(gradients, model, seeds, budget, progress)
-            found = [
-                _finished(as_reconstruction(outcome, model), outcome, seconds, budget)
-                for outcome, seconds in zip(outcomes, spent, strict=True)
-            ]
+            outcomes, found = self._prove(gradients, model, seeds, budget, progress)
             written = self._write(gradients, outcomes, model, seeds, budget, progress, found)
             for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found, written):
-                if budget.over:
-                    break
+                if budget.over:  # matching was still to come, so what was done before does not complete the attack
+                    for number in numbers:
+                        found[number] = found[number].model_copy(update={"status": budget.reason})
+                    continue
                 matched = attack.run(
                     rest, model, budget=budget, progress=progress, seeds=[seeds[number] for number in numbers]
                 )
@@ -85,17 +84,22 @@ class Auto(Attack):
         seeds: Sequence[int],
         budget: Budget,
         progress: Progress,
-    ) -> tuple[list[Outcome], list[float]]:
-        outcomes, spent = [], []
+    ) -> tuple[list[Outcome], list[Reconstruction]]:
+        outcomes, found = [], []
         progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
         for number, (gradient, seed) in enumerate(zip(gradients, seeds, strict=True)):
             started = time.monotonic()
             own = budget.part(EXACT_SHARE / (len(gradients) - number))  # a hard update must not take the others' time
-            outcomes.append(recover(gradient, model, seed, own, show_in(progress, number)))
-            spent.append(time.monotonic() - started)
+            outcome = recover(gradient, model, seed, own, show_in(progress, number))
+            spent = {
+                "seconds": time.monotonic() - started,
+                "status": "completed" if outcome.complete else own.reason,
+            }
+            outcomes.append(outcome)
+            found.append(as_reconstruction(outcome, model).model_copy(update=spent))
             progress.advance(number + 1)
         progress.end()
-        return outcomes, spent
+        return outcomes, found
 
     def _write(
         self,
@@ -130,12 +134,9 @@ class Auto(Attack):
                 found[number] = _merged(found[number], more.model_copy(update={"sentences": sure}), film.name)
                 written.add(number)
             else:
-                found[number] = found[number].model_copy(
-                    update={
-                        "seconds": found[number].seconds + more.seconds,
-                        "notes": [*found[number].notes, "film found no sentence that explains enough of the update"],
-                    }
-                )
+                found[number].tell(Reason(kind="nothing-written"))
+                spent = {"seconds": found[number].seconds + more.seconds, "status": _ended(found[number], more)}
+                found[number] = found[number].model_copy(update=spent)
         return written
 
     def _plan(
@@ -154,20 +155,16 @@ class Auto(Attack):
                 continue
             rest = remaining(gradients[number], outcome, model)
             if rest is None:
-                found[number].notes.append(
-                    "matching was not tried: what the sentences found leave of the update cannot be told"
-                    if outcome.sentences
-                    else "matching was not tried: it needs the batch size and this update does not grant it"
-                )
+                found[number].tell(Reason(kind="rest-unknown" if outcome.sentences else "size-unknown"))
                 continue
             if not outcome.sentences:
                 rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
             why_not = unmatchable(rest, model)
             if why_not is not None:
-                found[number].notes.append(f"matching was not tried: {why_not}")
+                found[number].tell(Reason(kind="nothing-to-match", about=why_not))
                 continue
             hinted = points_anywhere(gradients[number], model)
-            found[number].notes.extend(_reservations(rest, model, hinted))
+            found[number].tell(*_reservations(rest, model, hinted))
             groups[Subspace.name if hinted else LampCos.name, rest.known.size].append((number, rest))
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
@@ -178,23 +175,17 @@ class Auto(Attack):
         return plan
 
 
-def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[str]:
+def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[Reason]:
     """What speaks against success before matching begins."""
-    notes = []
+    reasons = []
     if not hinted:
         held = any(part.carrier(rest.tensors) is not None for part in attention_parts(model, 0))
-        why = "in the first layer rises above noise" if held else "of the first layer's attention is seen"
-        notes.append(f"subspace was skipped: nothing {why}")
+        reasons.append(Reason(kind="first-drowned" if held else "first-missing"))
     lengths = rest.known.lengths
     shortest = len(model.prefix) + len(model.suffix) + 1
     tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest
     little = too_little(rest, model, tokens)
-    return [*notes, little] if little else notes
-
-
-def _finished(found: Reconstruction, outcome: Outcome, seconds: float, budget: Budget) -> Reconstruction:
-    status = "completed" if outcome.complete else budget.reason
-    return found.model_copy(update={"seconds": seconds, "status": status})
+    return [*reasons, little] if little else reasons
 
 
 def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:
@@ -216,7 +207,13 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
             "loss": matched.loss,
             "trace": matched.trace,
             "seconds": proved.seconds + matched.seconds,
-            "status": matched.status,
+            "status": _ended(proved, matched),
             "notes": [*proved.notes, *matched.notes],
+            "reasons": [*proved.reasons, *matched.reasons],
         }
     )
+
+
+def _ended(first: Reconstruction, second: Reconstruction) -> StopReason:
+    """How two stages ended: a stage that was cut short is said, whatever the other did."""
+    return second.status if first.status == "completed" else first.status

@@ -11,6 +11,7 @@ from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.rows import RowRule
 from gradleak.attacks.parts.tokens import tokens_of
+from gradleak.attacks.reasons import told
 from gradleak.budget import Budget
 from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
@@ -50,6 +51,6 @@ class Bag(Attack):
             sentences=[],
             **found.told(model, model.content(list(found.scores))),
             found=["bag"],
-            notes=found.notes,
+            **told(found.reasons),
             seconds=time.monotonic() - started,
         )

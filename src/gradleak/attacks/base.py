@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from gradleak.attacks.reasons import Reason
 from gradleak.budget import Budget, StopReason
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
@@ -53,11 +54,17 @@ class Reconstruction(BaseModel):
     bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")
     counts: dict[str, int] = Field(default_factory=dict, description="how often each token of the bag may occur")
     notes: list[str] = Field(default_factory=list, description="what the attack could not do, and why")
+    reasons: list[Reason] = Field(default_factory=list, description="the same as facts: a kind and its numbers")
     loss: float | None = Field(default=None, description="the attack's own objective at its answer")
     trace: list[TracePoint] = Field(default_factory=list)
     seconds: float = 0.0
     peak_memory_mb: float | None = None
     status: StopReason = "completed"
+
+    def tell(self, *reasons: Reason) -> None:
+        """Add what else could not be done."""
+        self.reasons.extend(reasons)
+        self.notes.extend(reason.text for reason in reasons)
 
 
 class AttackOptions(BaseModel):

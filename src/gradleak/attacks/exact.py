@@ -12,6 +12,7 @@ from gradleak.attacks.parts.decoders import recover_decoder
 from gradleak.attacks.parts.encoders import recover_encoder
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.recovery import Outcome, Recovered
+from gradleak.attacks.reasons import told
 from gradleak.budget import Budget
 from gradleak.measure import peak_memory
 from gradleak.models.target import TargetModel
@@ -73,14 +74,14 @@ def as_reconstruction(outcome: Outcome, model: TargetModel) -> Reconstruction:
     known = [label for label in labels if label is not None]
     names = model.tokenizer.convert_ids_to_tokens
     content = set(model.content(list(outcome.bag)))
-    told = ["lengths"] + (["labels"] if known and len(known) == len(labels) else [])
+    found = ["lengths"] + (["labels"] if known and len(known) == len(labels) else [])
     return Reconstruction(
         sentences=[as_sentence(sentence, model) for sentence in outcome.sentences],
         labels=known if len(known) == len(labels) and known else None,
         lengths=[len(sentence.tokens) for sentence in outcome.sentences] or None,
-        found=told if outcome.sentences else [],
+        found=found if outcome.sentences else [],
         bag={str(names(token)): round(score, 4) for token, score in outcome.bag.items() if token in content},
-        notes=outcome.notes,
+        **told(outcome.reasons),
     )
 
 

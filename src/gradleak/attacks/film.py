@@ -20,6 +20,7 @@ from gradleak.attacks.parts.rearrange import Score, rearranged
 from gradleak.attacks.parts.rows import RowRule
 from gradleak.attacks.parts.starts import sentence_ends, start_tokens
 from gradleak.attacks.parts.tokens import Tokens, tokens_of
+from gradleak.attacks.reasons import Reason, told
 from gradleak.budget import Budget
 from gradleak.errors import GradleakError
 from gradleak.matching.sizes import GradientSizes
@@ -103,9 +104,7 @@ class Film(Attack):
         content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
         explainer = Explainer(model, gradient) if self.options.score == "explained" else None
         if explainer is not None and not explainer.unit:
-            tokens.notes.append(
-                "the update holds no matrix of the upper layers, so sentences are judged as in the paper"
-            )
+            tokens.reasons.append(Reason(kind="upper-missing"))
             explainer = None
         if not content:
             return _reconstruction(model, tokens, content, [], budget)
@@ -260,6 +259,6 @@ def _reconstruction(
         lengths=[len(ids) for ids, _ in judged] or None,
         **tokens.told(model, content),
         found=["bag", *(["lengths"] if judged else [])],
-        notes=tokens.notes,
+        **told(tokens.reasons),
         status=budget.reason if budget.over else "completed",
     )

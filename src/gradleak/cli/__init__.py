@@ -3,7 +3,8 @@
 Each file of this package holds a group of commands; importing it joins them to the application, in this order.
 """
 
-from gradleak.cli import audits, experiments, inverters, images, lists, benches  # noqa: F401, I001 - order of the help
+# The order of the help.
+from gradleak.cli import audits, verdicts, experiments, sweeps, inverters, images, lists, benches  # noqa: F401, I001
 from gradleak.cli.app import app, main
 
 __all__ = ["app", "main"]

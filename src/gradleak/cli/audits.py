@@ -1,4 +1,4 @@
-"""Commands around one audit: demo, audit, capture, attack, score, report."""
+"""Commands around one audit: demo, audit, capture, attack, score."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from gradleak.cli.options import (
     LpipsFlag,
     Model,
     Observe,
+    Redact,
     Seed,
     takes,
 )
-from gradleak.cli.session import budget_of, finish, live, masked, said, show
+from gradleak.cli.session import budget_of, finish, live, masked, said, show, show_images
 
 if TYPE_CHECKING:
     from gradleak.config import AuditConfig
-
-Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 
 
 @app.command()
@@ -106,23 +105,13 @@ def score(
     print_score_of(reconstruction, truth, model or "minilm", bool(entities))
 
 
-@app.command()
-def report(
-    folder: Annotated[Path, typer.Argument(help="A folder an audit wrote.")],
-    redact: Redact = False,
-) -> None:
-    """Print a result again and write its page anew."""
-    from gradleak.results import load_results
-
-    results = load_results(folder)
-    show(masked(results, redact), folder)
-
-
 def run_and_show(config: AuditConfig) -> None:
     from datetime import datetime
 
     from gradleak.configured import audit_of
     from gradleak.files import output_folder
+    from gradleak.verdict.gather import Gathered
+    from gradleak.words import of_images
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     chosen = config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}"
@@ -130,6 +119,10 @@ def run_and_show(config: AuditConfig) -> None:
     with output_folder(chosen) as folder:
         with live(limit) as progress:
             results = masked(audit_of(config, limit, progress), config.redact)
-        results.save(folder)
-        show(results, folder)
+        place = results.save(folder)
+        if of_images(results):
+            show_images(results, folder)
+        else:
+            show(Gathered(folder, [results]))
+        typer.echo(f"results  {place}")
     finish(limit)

@@ -1,4 +1,4 @@
-"""Commands that measure speed, as ratios within one run: bench engine, bench beam, bench lti."""
+"""Commands that measure gradleak itself: speed, as ratios within one run, and whether sweeps survive being killed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.options import BudgetText
+from gradleak.cli.session import budget_of, finish, live
 
-bench_app = typer.Typer(help="Measure speed, as ratios within one run.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 
 
@@ -51,6 +53,45 @@ def bench_beam(
         f"{model}, {beams} beams, {bag} tokens, {length} long: {fast:,.0f} tokens a second against {slow:,.0f}, "
         f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
     )
+
+
+@bench_app.command("trust")
+def bench_trust(
+    folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
+    model: Annotated[str, typer.Option(help="Built-in name or folder; the smaller, the sooner.")] = "minilm",
+    kills: Annotated[int, typer.Option(min=1, help="How often the sweep is killed.")] = 50,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes; 0, the quickest: each life runs its cells itself.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes the moments of the kills.")] = 0,
+    budget: BudgetText = None,
+) -> None:
+    """Kill a sweep at random moments, run it again, and check that nothing was lost, run twice or changed."""
+    from gradleak.bench.trust import bench_trust as run
+    from gradleak.config import AuditConfig
+
+    limit = budget_of(AuditConfig(budget=budget))
+    with live(limit) as progress:
+        found = run(folder, model, kills, workers=workers, seed=seed, budget=limit, progress=progress)
+    typer.echo(str(found))
+    finish(limit)
+    if not found.held:
+        raise typer.Exit(1)
+
+
+@bench_app.command("store")
+def bench_store(
+    folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
+    model: Annotated[str, typer.Option(help="Built-in name or folder.")] = "minilm",
+    cells: Annotated[int, typer.Option(min=80, help="How many cells to plan and write.")] = 10_000,
+) -> None:
+    """Plan, write and look over a large sweep's cells, all with one result: what the driver and the disk bear."""
+    from gradleak.bench.store import bench_store as run
+    from gradleak.terminal import LiveProgress
+
+    with LiveProgress() as progress:
+        found = run(folder, model, cells, progress)
+    typer.echo(str(found))
 
 
 @bench_app.command("lti")

@@ -57,6 +57,7 @@ LpipsFlag = Annotated[
 AuxiliaryData = Annotated[
     str | None, typer.Option("--data", help="For image models: an .npz whose x_train the attacker holds.")
 ]
+Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 Device = Annotated[str | None, typer.Option(help="Any torch device: cpu, cuda, mps.")]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Time limit of the attack: 60s, 5m, 1h.")]
 Memory = Annotated[str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of the free.")]

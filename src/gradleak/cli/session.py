@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gradleak.budget import Budget
     from gradleak.config import AuditConfig
     from gradleak.results import Results
+    from gradleak.verdict.gather import Gathered
 
 
 def said(**values: Any) -> dict[str, Any]:
@@ -49,15 +50,31 @@ def finish(budget: Budget) -> None:
         raise typer.Exit(130)
 
 
-def show(results: Results, folder: Path) -> None:
+def show(found: Gathered) -> None:
+    """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
     from rich.console import Console
 
     from gradleak.report.build import write_report
     from gradleak.terminal import print_results
+    from gradleak.verdict.show import print_verdict
 
-    page = write_report(results, folder)
-    print_results(results, Console(), sentences=20)
-    typer.echo(f"\nresults  {folder / 'results.json'}\nreport   {page}")
+    console, verdict = Console(), found.verdict
+    if len(found.results) == 1:
+        print_results(found.results[0], console, sentences=20)
+    print_verdict(verdict, console)
+    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_report(found)}")
+
+
+def show_images(results: Results, folder: Path) -> None:
+    """Print an audit of images and write its page."""
+    from rich.console import Console
+
+    from gradleak.report.images import outcome, write_image_report
+    from gradleak.terminal import print_results
+
+    print_results(results, console := Console())
+    console.print(outcome(results), style="bold")
+    typer.echo(f"\nreport   {write_image_report(results, folder)}")
 
 
 def masked(results: Results, wanted: bool) -> Results:

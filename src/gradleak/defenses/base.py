@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from gradleak.models.base import Examples, Target
+from gradleak.update import ClientRule
 
 # The gradient of a batch by the named parameters, as one local step computes it.
 Gradient = Callable[[Target, Examples, Tensor, Sequence[str]], dict[str, Tensor]]
@@ -40,6 +41,14 @@ class Defense(BaseModel, ABC):
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         """The tensors as they are sent; all randomness comes from the generator."""
         return dict(tensors)
+
+    def spread(self, rule: ClientRule, sentences: int) -> float:
+        """Standard deviation of the noise it puts on a coordinate of the update; 0 if it adds none."""
+        return 0.0
+
+    def quiet(self) -> Self | None:
+        """The same without its noise; None if nothing else is left of it."""
+        return self
 
     def guarantee(self) -> str | None:
         """What it promises whatever an attacker does, in words; None if it promises nothing."""

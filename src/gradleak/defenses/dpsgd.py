@@ -15,6 +15,7 @@ from gradleak.defenses.accounting import epsilon, noise_for
 from gradleak.defenses.base import Defense, Gradient
 from gradleak.errors import GradleakError
 from gradleak.models.base import Examples, Target
+from gradleak.update import ClientRule
 
 
 class DpSgd(Defense):
@@ -47,6 +48,16 @@ class DpSgd(Defense):
             return self.noise
         target, rows, batch, steps = self.epsilon or 0.0, self.rows or 1, self.batch or 1, self.steps or 1  # all said
         return noise_for(target, batch / rows, steps, self.delta)
+
+    def spread(self, rule: ClientRule, sentences: int) -> float:
+        """Noise on the mean of a step's sentences; local steps of SGD add up theirs, scaled by the step size."""
+        if rule.name == "fedsgd":
+            return self.multiplier * self.clip / sentences
+        return rule.lr * rule.steps(sentences) ** 0.5 * self.multiplier * self.clip / min(rule.batch, sentences)
+
+    def quiet(self) -> Self:
+        # A copy would keep the multiplier that was computed.
+        return type(self).model_validate(self.model_dump() | {"noise": 0.0, "epsilon": None})
 
     def guarantee(self) -> str | None:
         """ε and δ; None where the training they are for was not described."""

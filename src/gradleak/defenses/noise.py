@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradleak.defenses.base import Defense
 from gradleak.models.base import Target
+from gradleak.update import ClientRule
 
 
 class GaussianNoise(Defense):
@@ -18,6 +19,12 @@ class GaussianNoise(Defense):
     reveals = "the size of the noise, which the spectrum of any matrix shows anyway"
 
     sigma: float = Field(gt=0, description="standard deviation of the noise on one coordinate")
+
+    def spread(self, rule: ClientRule, sentences: int) -> float:
+        return self.sigma
+
+    def quiet(self) -> None:
+        return None
 
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         noisy = {}

@@ -21,13 +21,24 @@ def parse_memory(text: str) -> int:
     (4294967296, 1610612736, 838860800)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)i?b?\s*", text.lower())
-    if not match or float(match[1]) <= 0:
+    if not match or not 0 < float(match[1]) < float("inf"):
         raise GradleakError(f"{text!r} is not an amount of memory; write 800MB or 4GB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
+_allowance: int | None = None
+
+
+def plan_with(allowance: int | None) -> None:
+    """From now on this process plans with so many bytes, whatever is free: others here count on the rest."""
+    global _allowance
+    _allowance = allowance
+
+
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free now."""
+    """Bytes that are free now, or that this process was told to plan with."""
+    if _allowance is not None:
+        return _allowance
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:

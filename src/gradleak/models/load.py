@@ -56,7 +56,11 @@ def load_model(
         raise GradleakError(f"{name} reads images, and a text model is wanted here; {IMAGE_WAYS}")
     if is_drawn(name):
         return load_drawn(name, task, place, progress)
-    if (Path(name) / "adapter_config.json").is_file():
+    try:
+        adapted = (Path(name) / "adapter_config.json").is_file()
+    except OSError as error:
+        raise GradleakError(f"there cannot be a model at {name}: {error.strerror}") from error
+    if adapted:
         return _adapted(Path(name), task, num_labels, head_seed, device, progress)
     folder = str(_built_in(name, progress)) if name in BUILT_IN else name
     with quiet():

@@ -92,7 +92,8 @@ def layer_numbers(text: str) -> tuple[int, ...]:
     for piece in text.split("+"):
         first, _, last = piece.strip().partition("-")
         last = last or first
-        if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) < 1000):
+        numbers = all(number.isdecimal() and len(number) <= 3 for number in (first, last))
+        if not (numbers and 1 <= int(first) <= int(last)):
             raise GradleakError(f"{text!r} is not a choice of layers such as 3, 4-6 or 1+4-6; the first layer is 1")
         found |= set(range(int(first), int(last) + 1))
     return tuple(sorted(found))
@@ -129,7 +130,7 @@ def _roles(text: str) -> tuple[str, ...]:
 def _pattern(text: str) -> Piece:
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise GradleakError(f"regex:{text} is not a regular expression: {error}") from error
     return Piece("regex", pattern=text)
 

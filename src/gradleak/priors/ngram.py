@@ -6,6 +6,7 @@ Two hundred sentences are scored in milliseconds: looking up a trigram is a bina
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -140,12 +141,18 @@ def load_ngram(model: TargetModel, progress: Progress = SILENT) -> NgramPrior:
     key = hashlib.sha256(f"{FORMAT} {DISCOUNT} {corpus} {vocabulary} {listing}".encode()).hexdigest()[:16]
     place = assets.cache_folder() / "priors" / f"ngram-{key}.npz"
     if place.is_file():
-        return NgramPrior.load(place)
+        return _loaded(place)
     folder = assets.pull(CORPUS, progress)
     prior = count_ngrams(_tokenised(model, _corpus_sentences(folder), progress), vocabulary)
     place.parent.mkdir(parents=True, exist_ok=True)
     prior.save(place)
     return prior
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(place: Path) -> NgramPrior:
+    """Read once a process: unpacking takes longer than many an attack, and nothing changes a prior."""
+    return NgramPrior.load(place)
 
 
 def _level(keys: Ints, counts: Ints, base: int) -> _Level:

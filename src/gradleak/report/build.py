@@ -1,64 +1,68 @@
-"""One self-contained HTML page out of a result."""
+"""One self-contained HTML page out of one result or of a whole folder of them."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
+import json
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradleak.files import write_text
-from gradleak.highlight import highlight
-from gradleak.report.figures import score_figure, trace_figure
-from gradleak.results import Results
-from gradleak.words import (
-    ALL_METRIC_MEANINGS,
-    CAVEAT,
-    figure,
-    metric_labels,
-    of_images,
-    outcome,
-    remarks,
-    status_note,
-    threat_model,
-)
+from gradleak.report.contents import COLUMN_NAMES, contents
+from gradleak.report.rows import COLUMNS, SCORES, sentence_rows
+from gradleak.report.rows import marks as marks_of
+from gradleak.verdict.gather import Gathered
 
 FILE = "report.html"
 
-MASKED_WORDS = "Texts are masked: every word is a number, equal words of a trial have equal numbers."
-NO_IMAGES = "The images are taken out."
 
-
-def render(results: Results) -> str:
-    """The page as text. Everything that comes from data or a model is escaped."""
-    shown = {
-        "results": results,
-        "labels": metric_labels,
-        "meanings": ALL_METRIC_MEANINGS,
-        "figure": figure,
-        "outcome": outcome(results),
-        "note": status_note(results),
-        "threat": threat_model(results.scenario),
-        "remarks": remarks(results),
-        "caveat": CAVEAT,
-        # The figures hold numbers and our own words only, so they may pass unescaped.
-        "traces": Markup(trace_figure(results.trials)),
-    }
-    if of_images(results):
-        return templates().get_template("images.html").render(**shown, masking=NO_IMAGES)
-    scores = Markup(score_figure(results))
+def render(found: Gathered) -> str:
+    """The page as text. Everything that comes from data or a model is escaped; the script's hash is in the policy."""
+    script = resources.files("gradleak.report").joinpath("templates", "report.js").read_text(encoding="utf-8")
     return (
         templates()
         .get_template("report.html")
-        .render(**shown, masking=MASKED_WORDS, scores=scores, highlight=highlight)
+        .render(
+            **contents(found),
+            data=embedded(_data(found)),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        )
     )
 
 
-def write_report(results: Results, folder: Path) -> Path:
-    """Write `report.html`, readable by its owner only."""
-    return write_text(folder / FILE, render(results))
+def write_report(found: Gathered) -> Path:
+    """Write `report.html` into the folder, readable by its owner only."""
+    return write_text(found.folder / FILE, render(found))
+
+
+def embedded(data: Any) -> Markup:
+    """Data as JSON that can stand inside a script element: no tag can begin or end in it.
+
+    >>> embedded(["</script>"])
+    Markup('["\\\\u003c/script\\\\u003e"]')
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _data(found: Gathered) -> dict[str, Any]:
+    """What the script draws rows from: lists instead of tables, since names would make up half of the page."""
+    rows = sentence_rows(found.results)
+    return {
+        "columns": COLUMNS,
+        "scores": SCORES,
+        "labels": COLUMN_NAMES,
+        "rows": [list(row.values()) for row in rows],
+        "marks": [marks_of(row["truth"], row["recovered"]) for row in rows],
+    }
 
 
 @functools.cache

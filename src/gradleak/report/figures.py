@@ -8,6 +8,9 @@ from html import escape
 from gradleak.results import Results, Trial
 from gradleak.words import metric_labels
 
+# Lines beyond this number would only blacken the figure and swell the page.
+MOST_TRACES = 60
+
 WIDTH, ROW, LEFT, RIGHT, TOP = 640, 44, 146, 20, 8
 
 
@@ -42,6 +45,7 @@ def trace_figure(trials: Sequence[Trial]) -> str:
     traces = [trial.reconstruction.trace for trial in trials if len(trial.reconstruction.trace) > 1]
     if not traces:
         return ""
+    traces = traces[:: -(-len(traces) // MOST_TRACES)]
     height, bottom = 200, 28
     last = max(point.step for trace in traces for point in trace) or 1
     top = max(point.loss for trace in traces for point in trace) or 1.0

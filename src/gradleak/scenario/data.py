@@ -43,11 +43,13 @@ def read_data(
     if str(source) == BUILT_IN:
         return _built_in()
     path = Path(source)
-    if not path.is_file():
-        raise GradleakError(f"no data file at {path}")
     try:
+        if not path.is_file():
+            raise GradleakError(f"no data file at {path}")
         rows = list(_read(path, text_column, label_column))
-    except UnicodeDecodeError as error:
+        for row in rows:
+            f"{row.text}{row.label}".encode()  # JSON can hold halves of characters, which no model can read
+    except UnicodeError as error:
         raise GradleakError(f"{path} is not UTF-8 text") from error
     except OSError as error:
         raise GradleakError(f"cannot read {path}: {error.strerror}") from error
@@ -116,7 +118,7 @@ def _column(
         return found
     if wanted in names:
         return names.index(wanted)
-    if wanted.isdigit():
+    if _is_number(wanted):
         if 1 <= int(wanted) <= len(names):
             return int(wanted) - 1
         raise GradleakError(f"{path}: there is no column {wanted}; the file has {len(names)}")
@@ -147,7 +149,7 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
                 continue
             try:
                 entry = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise GradleakError(f"{path}: line {number} is not JSON") from error
             if not isinstance(entry, dict):
                 raise GradleakError(f"{path}: line {number} is not a JSON object")
@@ -165,4 +167,9 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
 def _label(value: object) -> int | str:
     """Class numbers as numbers, anything else as the name of a class."""
     text = str(value).strip()
-    return int(text) if text.lstrip("-").isdigit() else text
+    return int(text) if _is_number(text.removeprefix("-")) else text
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number that can count classes or columns, not digits of another script or without end."""
+    return text.isascii() and text.isdigit() and len(text) <= 18

@@ -32,11 +32,17 @@ def entity_recall(entities: Sequence[str], guess: str) -> float | None:
     if not sought:
         return None
     there = words(guess)
-    held = sum(
-        any(tuple(there[i : i + len(entity)]) == entity for i in range(len(there) - len(entity) + 1))
-        for entity in sought
-    )
-    return 100 * held / len(sought)
+    return 100 * sum(holds(there, entity) for entity in sought) / len(sought)
+
+
+def holds(there: Sequence[str], sought: Sequence[str]) -> bool:
+    """Whether these words stand among the others, together and in order.
+
+    >>> holds(["on", "may", "5"], ["may", "5"]), holds(["may", "on", "5"], ["may", "5"])
+    (True, False)
+    """
+    size = len(sought)
+    return any(list(there[i : i + size]) == list(sought) for i in range(len(there) - size + 1))
 
 
 @functools.lru_cache(maxsize=1 << 14)  # the control compares the same truths ten times

@@ -52,6 +52,23 @@ def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.
     return Interval(mean=mean, low=float(low), high=float(high))
 
 
+def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0) -> Interval:
+    """How much the mean of the second lies above that of the first, with Welch's interval; they need not be paired.
+
+    >>> change = welch([1, 2, 3], [11, 12, 13, 14])
+    >>> round(change.mean, 1), round(change.low, 1), round(change.high, 1)
+    (10.5, 8.3, 12.7)
+    """
+    ours, theirs = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    mean = float(theirs.mean() - ours.mean())
+    if min(len(ours), len(theirs)) < 2:
+        return Interval(mean=mean, low=-reach, high=reach)
+    if not ours.std() and not theirs.std():
+        return Interval(mean=mean, low=mean, high=mean)
+    bounds = stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.95)
+    return Interval(mean=mean, low=max(float(bounds.low), -reach), high=min(float(bounds.high), reach))
+
+
 def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
     """Mean and Student's interval, for a handful of values: the bootstrap of so few is far too narrow.
 

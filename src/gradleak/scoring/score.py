@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.models.target import TargetModel
 from gradleak.scoring.assign import best_assignment
 from gradleak.scoring.batch import batch_metrics
 from gradleak.scoring.entities import NERR, entity_recall, named_entities
+from gradleak.scoring.pieces import Pieces, pieces
 from gradleak.scoring.text import exact_match, rouge, token_accuracy
 
 NOTHING = Sentence(text="", tokens=[], confidence=0.0)
@@ -30,6 +31,7 @@ class Pair(BaseModel):
     certified: bool = False
     stage: str | None = None
     scores: dict[str, float]
+    pieces: Pieces | None = Field(default=None, description="names and numbers, and which came back")
 
 
 class Score(BaseModel):
@@ -75,6 +77,7 @@ def score(
                 certified=guess.certified,
                 stage=guess.stage,
                 scores=scores,
+                pieces=pieces(texts[i], guess.text),
             )
         )
     means = mean_scores([pair.scores for pair in pairs])

@@ -40,6 +40,17 @@ def parse_chains(specs: Sequence[str | Sequence[str]]) -> list[Chain]:
     return list(dict.fromkeys([(), *map(parse_chain, specs)]))
 
 
+def chain_list(value: object) -> list[str | list[str]]:
+    """What a configuration file lists as settings, if it has the right form."""
+
+    def is_chain(one: object) -> bool:
+        return isinstance(one, str) or (isinstance(one, list | tuple) and all(isinstance(part, str) for part in one))
+
+    if not isinstance(value, list | tuple) or not all(map(is_chain, value)):
+        raise ValueError("must be a list; each entry a text such as 'noise:sigma=0.01' or a list of such texts")
+    return list(value)
+
+
 def check_chains(chains: Sequence[Chain], model: TargetModel) -> None:
     """Send one update through each, to refuse what does not fit this model before hours are spent on the others."""
     for chain in filter(None, chains):

@@ -13,7 +13,7 @@ from gradleak.config import TaskName, read_yaml
 from gradleak.errors import GradleakError
 from gradleak.registry import suggest
 from gradleak.tradeoff.advice import TOLERANCE
-from gradleak.tradeoff.chains import Chain, parse_chains
+from gradleak.tradeoff.chains import Chain, chain_list, parse_chains
 from gradleak.tradeoff.rounds import RoundSettings
 from gradleak.update import GRANTS, ClientRule
 
@@ -85,9 +85,7 @@ class FrontierConfig(BaseModel):
     @field_validator("defenses", mode="before")
     @classmethod
     def _defenses(cls, value: object) -> object:
-        if not isinstance(value, list) or not all(_is_chain(one) for one in value):
-            raise ValueError("must be a list; each entry a text such as 'noise:sigma=0.01' or a list of such texts")
-        return parse_chains(value)
+        return parse_chains(chain_list(value))
 
     @model_validator(mode="after")
     def _checked(self) -> FrontierConfig:
@@ -128,7 +126,3 @@ def _fields(place: tuple[int | str, ...]) -> list[str]:
     inner: dict[object, type[BaseModel]] = {"utility": RoundSettings, "attacks": AttackSpec}
     owner = inner.get(place[0], FrontierConfig) if len(place) > 1 else FrontierConfig
     return list(owner.model_fields)
-
-
-def _is_chain(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(part, str) for part in value))

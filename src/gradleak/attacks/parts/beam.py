@@ -180,7 +180,7 @@ def search(
             seen += [one for one in grown if ends(one.tokens[-1])]
             going = [n for n, one in enumerate(grown) if not ends(one.tokens[-1])]
         alive = [grown[n] for n in going]
-        if not alive or budget.over:
+        if not alive or budget.tick():
             break
         show(alive[0].tokens)
         rows = torch.tensor([picked[n][0] for n in going], device=bag.device)

@@ -12,6 +12,7 @@ from gradleak.attacks.parts.lengths import ROW_NOISE
 from gradleak.attacks.parts.limits import no_end, not_in_update
 from gradleak.attacks.parts.peel import explain
 from gradleak.attacks.parts.recovery import Outcome, Recovered
+from gradleak.attacks.reasons import Reason
 from gradleak.budget import Budget
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -23,11 +24,11 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     layer, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [mixed])
     if missing:
-        return Outcome(notes=[missing])
+        return Outcome(reasons=[missing])
     inputs = joint_span(update.tensors, first)
     behind, following = mixed_spans(model, update.tensors)
     if behind is None or (inputs is None and not_in_update(update, [first]) is None):
-        return Outcome(notes=[no_end(update, mixed)])
+        return Outcome(reasons=[no_end(update, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     growth = Growth(model, Spans(inputs, behind, following, mixed[0], after), _positions(model, update))
     grown = growth.run(budget, show)
@@ -35,12 +36,13 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
         grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
-        outcome.notes.append("too many prefixes fit the spans: they no longer tell right from wrong")
+        outcome.reasons.append(Reason(kind="prefixes-overflow"))
         return outcome
     shared = _prefixes(grown)
     outcome.complete = len(shared) >= behind.rank and not budget.over
     if not outcome.complete and not budget.over:
-        outcome.notes.append(f"the sentences found explain {len(shared)} of {behind.rank} dimensions of the update")
+        numbers = {"told": len(shared), "rank": behind.rank}
+        outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
     certifier = Certifier(model, update, (behind, following))
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
@@ -58,11 +60,7 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             label, share = (told.label, told.share) if told is not None else (None, None)
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
     if model.task == "causal-lm" and last is None and grown:
-        outcome.notes.append(
-            "last tokens are missing: they show only in the last feed-forward matrix, which this update does not hold"
-            if outcome.complete
-            else "last tokens are missing: they show only once all sentences of the batch are known"
-        )
+        outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
     return outcome
 
 

@@ -15,6 +15,7 @@ from gradleak.attacks.parts.peel import explain, peeled
 from gradleak.attacks.parts.recovery import Outcome, Recovered
 from gradleak.attacks.parts.spans import Span
 from gradleak.attacks.parts.unmix import table_rows, unmix
+from gradleak.attacks.reasons import Reason
 from gradleak.budget import Budget
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
@@ -42,11 +43,11 @@ def recover_encoder(
     """All sentences of the update that can be found and proved."""
     missing = not_in_update(update, [attention_parts(model, 0), mixed_layer(model, update.tensors)[1]])
     if missing:
-        return Outcome(notes=[missing])
+        return Outcome(reasons=[missing])
     rounds = EncoderRecovery(model, update, generator)
     rounds.run(budget, show)
     bag = {token: 1.0 for sentence in rounds.found for token in sentence.tokens}
-    return Outcome(rounds.found, rounds.complete, {**rounds.bag, **bag}, rounds.notes)
+    return Outcome(rounds.found, rounds.complete, {**rounds.bag, **bag}, rounds.reasons)
 
 
 class EncoderRecovery:
@@ -72,7 +73,7 @@ class EncoderRecovery:
         self.found: list[Recovered] = []
         self.bag: dict[int, float] = {}
         self.seen: tuple[Tensor, int] | None = None
-        self.notes: list[str] = []
+        self.reasons: list[Reason] = []
 
     def run(self, budget: Budget, show: Callable[[str], None]) -> None:
         """Search until every sentence is found, the budget is spent, or many starts find nothing."""
@@ -91,7 +92,7 @@ class EncoderRecovery:
             else:
                 starts *= 2
             if starts > MOST_STARTS:
-                self.notes.append(f"{MOST_STARTS} starts a length found no further sentence")
+                self.reasons.append(Reason(kind="starts-spent", numbers={"starts": MOST_STARTS}))
                 break
 
     @property
@@ -119,14 +120,14 @@ class EncoderRecovery:
     def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left behind its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.notes.append(no_end(self.update, self.mixed))
+            self.reasons.append(no_end(self.update, self.mixed))
             return None
         if not self.found:
             return self.before[0], self.before[1]
         tokens = joint_span(self.left, self.first, self.before[0], narrow)
         mixed = joint_span(self.left, self.mixed, self.before[1], narrow)
         if tokens is None or mixed is None:
-            self.notes.append("what the sentences found leave of the update is not above its numerical noise")
+            self.reasons.append(Reason(kind="rest-drowned"))
             return None
         return tokens, mixed
 

@@ -88,7 +88,7 @@ def descend(energy: Energy, frames: Frames, picks: Tensor, budget: Budget) -> tu
     stuck = torch.zeros_like(values, dtype=torch.bool)
     for _ in range(STEPS):
         active = ((values > PROMISING) & ~stuck).nonzero()[:, 0]
-        if not len(active) or budget.over:
+        if not len(active) or budget.tick():
             break
         tried = _flips(energy, frames, picks[active], active)
         ids = frames.ids(tried, active)

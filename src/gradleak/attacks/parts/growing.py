@@ -86,7 +86,7 @@ class Growth:
         alive: list[Prefix] = []
         whole: list[Prefix] = []
         for position in self.positions:
-            if budget.over or self.overflow:
+            if self.overflow or budget.tick():
                 break
             bag = self.candidates(position)
             grown, ended = self._extend(alive, bag, position)

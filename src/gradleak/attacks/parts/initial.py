@@ -110,7 +110,7 @@ def _improve(
     """Judge `count` proposals of every row; every row keeps its best."""
     embeds = best.embeds
     for first in range(0, count, AT_ONCE):
-        if budget.over:
+        if budget.tick():
             break
         many = min(AT_ONCE, count - first)
         guesses = torch.stack([propose(row) for row in range(len(best)) for _ in range(many)])

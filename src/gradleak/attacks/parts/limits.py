@@ -1,4 +1,4 @@
-"""Why an exact recovery is not possible, in words and numbers."""
+"""Why an exact recovery is not possible, with its numbers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Sequence
 import torch
 
 from gradleak.attacks.parts.spans import numerical_rank
+from gradleak.attacks.reasons import Reason
 from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 
-def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> str | None:
-    """A note if the update holds none of the matrices of some group."""
+def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> Reason | None:
+    """A reason if the update holds none of the matrices of some group."""
     for parts in groups:
         if not any(part.carrier(update.tensors) is not None for part in parts):
-            return f"exact recovery needs the gradient of {parts[0].weight_name}, which this update does not hold"
+            return Reason(kind="matrix-missing", about=parts[0].weight_name)
     return None
 
 
-def too_little(update: Update, model: TargetModel, tokens: int) -> str | None:
-    """A note if what can be matched holds fewer independent numbers than the embeddings of so many tokens.
+def too_little(update: Update, model: TargetModel, tokens: int) -> Reason | None:
+    """A reason if what can be matched holds fewer independent numbers than the embeddings of so many tokens.
 
     A matrix of rank r tells r times (rows + columns) numbers at most. The word table has no gradient to match.
     """
@@ -37,21 +38,15 @@ def too_little(update: Update, model: TargetModel, tokens: int) -> str | None:
             )
         if told >= unknown:
             return None
-    return (
-        f"too little is seen to tell sentences apart by matching: about {told:,} independent numbers for the "
-        f"{unknown:,} of {tokens} unknown embeddings"
-    )
+    return Reason(kind="too-little-seen", numbers={"told": told, "unknown": unknown, "tokens": tokens})
 
 
-def no_end(update: Update, parts: Sequence[Part]) -> str:
-    """A note on a spectrum that shows no rank: too many tokens, or noise over everything."""
+def no_end(update: Update, parts: Sequence[Part]) -> Reason:
+    """A reason from a spectrum that shows no rank: too many tokens, or noise over everything."""
     carrier = next(c for c in (part.carrier(update.tensors) for part in parts) if c is not None)
     matrix = carrier.matrix.double()
     sizes = torch.linalg.svdvals(matrix)
-    limit = min(matrix.shape)
     if not float(sizes[0]):
-        return f"the gradient of {carrier.name} is zero: nothing is left to read"
-    return (
-        f"the singular values of {carrier.name} fall from {float(sizes[0]):.1e} to {float(sizes[-1]):.1e} "
-        f"without a gap: the batch has {limit} tokens or more, the rank limit of this matrix, or noise covers them"
-    )
+        return Reason(kind="zero", about=carrier.name)
+    numbers = {"largest": float(sizes[0]), "smallest": float(sizes[-1]), "limit": min(matrix.shape)}
+    return Reason(kind="no-gap", about=carrier.name, numbers=numbers)

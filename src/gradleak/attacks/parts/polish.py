@@ -72,7 +72,7 @@ def polish(
     for number in range(rounds):
         for sentence in range(answer.embeds.shape[1]):
             active = [k for k, row in enumerate(rows) if not row.done]
-            if budget.over or not active:
+            if not active or budget.tick():
                 break
             proposals = [
                 _variants(rows[k].tokens, sentence, ~fixed[k, sentence], near[k], generators[k]) for k in active

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradleak.attacks.parts.certify import Certificate
+from gradleak.attacks.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -28,4 +29,4 @@ class Outcome:
     sentences: list[Recovered] = field(default_factory=list)
     complete: bool = False
     bag: dict[int, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)

@@ -93,7 +93,7 @@ class MatchingSearch:
         optimizer = self._optimizer()
         shown = 0.0
         for step in range(self.options.steps + 1):
-            if budget.over:
+            if budget.tick():
                 return False
             self._relabel()
             values, gradients = self._match()

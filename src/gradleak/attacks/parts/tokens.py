@@ -14,6 +14,7 @@ from gradleak.attacks.parts.candidates import fitting
 from gradleak.attacks.parts.certify import attention_parts, joint_span
 from gradleak.attacks.parts.lengths import longest_sentence, total_tokens
 from gradleak.attacks.parts.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
+from gradleak.attacks.reasons import Reason
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -30,7 +31,7 @@ class Told(TypedDict):
 
 @dataclass
 class Tokens:
-    """Tokens with a score from 0 to 1, for some how often they seem to occur, and notes on what could not be told.
+    """Tokens with a score from 0 to 1, for some how often they seem to occur, and why the rest could not be told.
 
     Counts add up to the tokens of the batch where its gradient's rank tells these. Otherwise, as most tokens occur
     once, the lower quartile of what the output layer says of them is one occurrence.
@@ -38,7 +39,7 @@ class Tokens:
 
     scores: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
 
     def told(self, model: TargetModel, chosen: Sequence[int]) -> Told:
         """The bag and the counts of some of them, under the tokenizer's names, as a reconstruction tells them."""
@@ -63,11 +64,11 @@ def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", span
     scores: dict[int, float] = {}
     fit = _in_the_span(model, gradient) if spans else None
     if words is None:
-        found.notes.append("the word table was not sent")
+        found.reasons.append(Reason(kind="words-missing"))
     elif head is not words:
         rows = present_rows(words, rule)
         if rows is None:
-            found.notes.append("no rows of the word table stand out: noise drowns them")
+            found.reasons.append(Reason(kind="rows-drowned"))
         else:
             sizes = words.norm(dim=1)
             scores.update({int(row): float(sizes[row] / sizes.max()) for row in rows})
@@ -83,7 +84,7 @@ def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", span
         total = total_tokens(gradient, model, 1)
         found.counts = _counts(pull, list(scores), None if total is None else total - 1)
     if words is not None and head is words and not scores:
-        found.notes.append("no rows of the word table stand out: noise drowns them")
+        found.reasons.append(Reason(kind="rows-drowned"))
     found.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
     return found
 

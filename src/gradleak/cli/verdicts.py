@@ -1,0 +1,84 @@
+"""Commands on finished results: verdict, report, export, compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradleak.cli.app import app
+from gradleak.cli.options import Redact
+from gradleak.cli.session import masked, show, show_images
+
+if TYPE_CHECKING:
+    from gradleak.verdict.gather import Gathered
+
+Folder = Annotated[Path, typer.Argument(help="A folder an audit, a sweep, a frontier, a map or a recipe wrote.")]
+
+
+@app.command()
+def verdict(folder: Folder) -> None:
+    """Say how bad it is: the strongest attack against guessing, what leaked, and why attacks did not read more."""
+    from rich.console import Console
+
+    from gradleak.verdict.gather import gather
+    from gradleak.verdict.show import print_verdict
+
+    found = gather(folder)
+    judged = found.verdict
+    print_verdict(judged, Console())
+    typer.echo(f"\nverdict  {judged.save(found.folder)}")
+
+
+@app.command()
+def report(folder: Folder, redact: Redact = False) -> None:
+    """Print a result again and write its page anew; of a folder of many, one page for all."""
+    from gradleak.report.images import image_results
+
+    if (images := image_results(folder)) is not None:
+        show_images(masked(images, redact), folder)
+    else:
+        show(_gathered(folder, redact))
+
+
+@app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="A .csv or .json file to write, a line a sentence.")],
+    redact: Redact = False,
+) -> None:
+    """Write every sentence with what was read back of it and its scores as CSV or JSON."""
+    from gradleak.report.rows import write_rows
+
+    typer.echo(f"sentences  {write_rows(_gathered(folder, redact).results, out)}")
+
+
+def _gathered(folder: Path, redact: bool) -> Gathered:
+    import dataclasses
+
+    from gradleak.verdict.gather import gather
+
+    found = gather(folder)
+    return dataclasses.replace(found, results=[masked(one, redact) for one in found.results])
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder to compare with.")],
+    second: Annotated[Path, typer.Argument(help="The folder that is compared.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for compare.html and compare.json.")] = None,
+    redact: Redact = False,
+) -> None:
+    """Compare two runs: what the second reads more or less of, attack by attack and sentence by sentence."""
+    from rich.console import Console
+
+    from gradleak.files import output_folder
+    from gradleak.report.compare import print_comparison, write_comparison
+    from gradleak.verdict.compare import compare as run
+
+    found = run(_gathered(first, redact).results, _gathered(second, redact).results, (str(first), str(second)))
+    print_comparison(found, Console())
+    if out is not None:
+        with output_folder(out) as folder:
+            typer.echo(f"page  {write_comparison(found, folder)}")

@@ -1,0 +1,176 @@
+"""What stands on the page of a report, as values; the template only places them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from markupsafe import Markup
+from pydantic import BaseModel
+
+from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
+from gradleak.report.heatmap import map_figure
+from gradleak.report.rows import SCORES
+from gradleak.report.timeline import timeline_figure
+from gradleak.report.tradeoff import frontier_figure
+from gradleak.results import Results
+from gradleak.verdict.attempts import Cell, cells_of
+from gradleak.verdict.gather import Gathered
+from gradleak.verdict.model import LEVELS, AttackVerdict, Verdict
+from gradleak.verdict.sentences import leaked_words, obstacle_words, strongest_of
+from gradleak.words import METRIC_MEANINGS, METRIC_NAMES, counted, metric_labels, remarks, status_note, threat_model
+
+Shown = TypeVar("Shown", bound=BaseModel)
+
+COLUMN_NAMES = {
+    "scenario": "Scenario",
+    "defense": "Defence",
+    "attack": "Attack",
+    "trial": "Trial",
+    "truth": "Truth, and what was read back",
+    "confidence": "Confidence",
+    **{name: METRIC_NAMES[name] for name in SCORES},
+}
+# Shown for every sentence; the others where one sentence is looked at.
+SHOWN_SCORES = ("rougeL",)
+MASKED = "Texts are masked: every word is a number, equal words of a trial have equal numbers."
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing of numbers and escaped words, with what it shows."""
+
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Scenarios downwards, attacks across."""
+
+    attacks: list[str]
+    lines: list[tuple[str, list[AttackVerdict | None]]]
+
+
+def contents(found: Gathered) -> dict[str, Any]:
+    """Every value that the template names."""
+    verdict, cells = found.verdict, cells_of(found.results)
+    single = found.results[0] if len(found.results) == 1 else None
+    choices = _choices(cells)
+    varying = [name for name, _, _ in choices]
+    return {
+        "title": f"{cells[0].attack} on {cells[0].scenario}" if single else counted(len(cells), "audit"),
+        "created": max(one.created for one in found.results),
+        "verdict": verdict,
+        "levels": LEVELS,
+        "headline": headline(verdict),
+        "judged": [(one, strongest_of(one)) for one in verdict.scenarios],
+        "many_scenarios": "scenario" in varying,
+        "scenario_headings": [
+            *(["Scenario"] if "scenario" in varying else []),
+            "Defence", "Level", "Strongest attack", "ROUGE-L", "Guessing", "Whole sentences",
+        ],
+        "notes": _notes(found),
+        "remarks": remarks(single) if single else [],
+        "leaked": leaked_words,
+        "obstacles": obstacle_words,
+        "heat": heat(verdict) if len(cells) > 1 else None,
+        "figures": figures(found, cells),
+        "scores": _scores(single) if single else None,
+        "choices": choices,
+        "row_columns": [(n, COLUMN_NAMES[n]) for n in ("truth", *varying, "trial", *SHOWN_SCORES, "confidence")],
+        "numeric": {"trial", "confidence", *SHOWN_SCORES},
+        "threats": _threats(cells),
+        "setups": _different([one.scenario for one in found.results], "model", "model_fingerprint", "data", "seed"),
+        "attacks": _different([one.attack for one in found.results], "name", "options"),
+        "environments": _different([one.environment for one in found.results]),
+    }  # fmt: skip
+
+
+def headline(verdict: Verdict) -> str:
+    """The sentence of the one scenario, or how many there are of each level and that of the worst."""
+    worst = verdict.scenarios[0].headline
+    if len(verdict.scenarios) == 1:
+        return worst
+    counts = Counter(one.level for one in verdict.scenarios)
+    each = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
+    return f"{counted(len(verdict.scenarios), 'scenario')}: {each}. The worst: {worst}"
+
+
+def heat(verdict: Verdict) -> Heat:
+    """Every attack on every scenario; None where it was not tried."""
+    attacks = list(dict.fromkeys(one.attack for scenario in verdict.scenarios for one in scenario.attacks))
+    several = len({one.scenario for one in verdict.scenarios}) > 1
+    lines = []
+    for one in sorted(verdict.scenarios, key=lambda own: (own.scenario, own.defense)):
+        tried = {own.attack: own for own in one.attacks}
+        name = f"{one.scenario}, {one.defense}" if several else one.defense
+        lines.append((name, [tried.get(attack) for attack in attacks]))
+    return Heat(attacks, lines)
+
+
+def figures(found: Gathered, cells: list[Cell]) -> list[Figure]:
+    """All drawings there are for these results; they hold numbers and escaped words only."""
+    drawn: list[Figure] = []
+    if found.frontier is not None:
+        drawn.append(Figure(Markup(frontier_figure(found.frontier)), found.frontier.advice))
+    if found.leak_map is not None:
+        caption = "ROUGE-L where the attacker sees one part of the model only, mean and 95 % interval."
+        drawn.append(Figure(Markup(map_figure(found.leak_map)), caption))
+    if found.checkpoints is not None:
+        caption = "What updates give away as the model trains: the attack in red, the control in grey."
+        drawn.append(Figure(Markup(timeline_figure(found.checkpoints)), caption))
+    if len(cells) == 1:
+        caption = (
+            "Means and 95 % intervals: the attack in red, the control, a guess with no look at the update, in grey."
+        )
+        drawn.append(Figure(Markup(score_figure(cells[0].results)), caption))
+    for attack in dict.fromkeys(cell.attack for cell in cells):
+        trials = [trial for cell in cells if cell.attack == attack for trial in cell.results.trials]
+        traced = sum(len(trial.reconstruction.trace) > 1 for trial in trials)
+        if traced:
+            some = f" ({MOST_TRACES} of {traced}, evenly chosen)" if traced > MOST_TRACES else ""
+            caption = f"Convergence of {attack}: its loss over its steps, a line a trial{some}."
+            drawn.append(Figure(Markup(trace_figure(trials)), caption))
+    return drawn
+
+
+@dataclass(frozen=True)
+class Scores:
+    trials: int
+    lines: list[tuple[str, Any, Any, str]]
+
+
+def _scores(results: Results) -> Scores:
+    lines = [
+        (label, results.summary[name], results.control[name], METRIC_MEANINGS[name])
+        for name, label in metric_labels(results.summary).items()
+    ]
+    return Scores(len(results.trials), lines)
+
+
+def _choices(cells: list[Cell]) -> list[tuple[str, str, list[str]]]:
+    """What sentences can be chosen by: those names that differ."""
+    every = {name: sorted({getattr(cell, name) for cell in cells}) for name in ("scenario", "defense", "attack")}
+    return [(name, COLUMN_NAMES[name], values) for name, values in every.items() if len(values) > 1]
+
+
+def _different(models: Sequence[Shown], *by: str) -> list[Shown]:
+    """Those that differ in these fields, or in any, once each."""
+    return list({one.model_dump_json(include=set(by) or None): one for one in models}.values())
+
+
+def _notes(found: Gathered) -> list[str]:
+    notes = list(dict.fromkeys(note for one in found.results if (note := status_note(one))))
+    return [*notes, MASKED] if any(one.redacted for one in found.results) else notes
+
+
+def _threats(cells: list[Cell]) -> list[tuple[str, list[str]]]:
+    """Each threat model once, under the names of the scenarios that have it."""
+    by_lines: dict[tuple[str, ...], list[str]] = {}
+    for cell in cells:
+        names = by_lines.setdefault(tuple(threat_model(cell.results.scenario)), [])
+        names.append(f"{cell.scenario}, defence {cell.defense}")
+    return [(" · ".join(dict.fromkeys(names)), list(lines)) for lines, names in by_lines.items()]

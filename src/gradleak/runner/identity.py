@@ -1,0 +1,128 @@
+"""What a cell is: a hash of everything that decides its result, and the seeds that follow from it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from gradleak.attacks import ATTACKS
+from gradleak.attacks.run import derive_seed
+from gradleak.cells import digest, digest_model, digest_rows, readable
+from gradleak.config import AuditConfig
+from gradleak.models.load import load_model
+from gradleak.progress import SILENT, Progress
+from gradleak.runner.cell import Cell, Hashes, Seeds
+from gradleak.runner.code import code_version
+from gradleak.runner.known import KnownModels, looks
+from gradleak.runner.plan import ModelSpec, SweepConfig
+from gradleak.scenario.data import read_data
+from gradleak.tradeoff.chains import NONE, Chain, canonical
+from gradleak.update import GRANTS, ClientRule
+
+
+def plan_cells(config: SweepConfig, known: KnownModels | None = None, progress: Progress = SILENT) -> list[Cell]:
+    """All cells of a sweep, each once.
+
+    A model whose hash is not `known` is loaded once, added to what is known, and let go again.
+    """
+    known = KnownModels() if known is None else known
+    models = {spec: _model_hash(spec, config.device, known, progress) for spec in dict.fromkeys(config.models)}
+    data = {spec: digest_rows(read_data(*spec.model_dump().values())) for spec in dict.fromkeys(config.data)}
+    cells: dict[str, Cell] = {}
+    for model, source, settings in config.audits():
+        cell = make_cell(settings, models[model], data[source], config.threads)
+        cells.setdefault(cell.id, cell)
+    return list(cells.values())
+
+
+def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cell:
+    """The cell of an audit on a model and data of these hashes.
+
+    Texts and clients' noise come from the data and the sweep's seed alone, so that cells which differ in the attack,
+    the defence or the model face the same private batches. The attack's own randomness comes from all that decides
+    the result but the code: what a change to the code does is seen under the same draws.
+    """
+    said = _canonical(settings)
+    decides = {**said, "model": model, "data": data, "threads": threads}
+    code = code_version(settings.attack, settings.defenses)
+    return Cell(
+        id=f"{readable(_name(said))}-{digest({**decides, 'code': code})[:16]}",
+        settings=settings,
+        hashes=Hashes(model=model, data=data, code=code),
+        seeds=Seeds(
+            data=derive_seed(settings.seed, "data", data, settings.max_tokens, settings.window),
+            attack=derive_seed(settings.seed, "attack", digest(decides)),
+        ),
+        threads=threads,
+    )
+
+
+def _name(said: dict[str, Any]) -> str:
+    """What people look for among files, the same for every way to write it; models and data go by their hashes."""
+    chain = " ".join(said["defenses"]) or NONE
+    return f"{said['attack']} b{said['batch_size']} {said['client']} {chain} {said['observe']} s{said['seed']}"
+
+
+# Settings that decide nothing by themselves: models and data count by their hashes.
+_ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "budget", "out"}
+
+
+def _canonical(settings: AuditConfig) -> dict[str, Any]:
+    """The settings that decide a result, the same for every way to write them."""
+    return {
+        **settings.model_dump(mode="json", exclude=_ASIDE),
+        "options": _options(settings.attack, json.dumps(settings.options, sort_keys=True, default=str)),
+        "client": str(_rule(settings.client)),
+        "defenses": _chain(settings.defenses),
+        "device": settings.device.partition(":")[0],
+        "known": [name for name in GRANTS if name in settings.known],
+    }
+
+
+def _model_hash(spec: ModelSpec, device: str, known: KnownModels, progress: Progress) -> str:
+    key = looks(spec.model, (spec.task, spec.num_labels))
+    if key is None or key not in known.hashes:
+        model = load_model(spec.model, task=spec.task, num_labels=spec.num_labels, device=device, progress=progress)
+        found = digest_model(model)
+        if key is None:
+            return found
+        known.hashes[key] = found
+    return known.hashes[key]
+
+
+@functools.lru_cache(maxsize=1024)
+def _options(attack: str, said: str) -> dict[str, Any]:
+    """What was said, in its own types; what was left unsaid may depend on the model and is up to the code.
+
+    An option that names a file or folder, such as a prior or a trained inverter, counts by what is in it.
+    """
+    options = ATTACKS.get(attack).from_settings(json.loads(said)).options
+    found = options.model_dump(mode="json", include=options.model_fields_set)
+    return {name: _content(value) if isinstance(value, str) else value for name, value in found.items()}
+
+
+def _content(value: str) -> str:
+    """A hash of the files that a text names, or the text itself if it names none."""
+    try:
+        place = Path(value)
+        files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
+        if not value or not files[0].is_file():
+            return value
+    except (OSError, ValueError, IndexError):  # a text that no file can be named by, or an empty folder
+        return value
+    found = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as stream:
+            found.update(f"{path.relative_to(place)} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
+_rule = functools.lru_cache(maxsize=1024)(ClientRule.parse)
+
+
+@functools.lru_cache(maxsize=1024)
+def _chain(chain: Chain) -> tuple[str, ...]:
+    return tuple(canonical(chain))

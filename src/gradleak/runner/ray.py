@@ -1,0 +1,129 @@
+"""Workers on a Ray cluster: each actor watches over one worker process, the same one that local sweeps use.
+
+The driver alone writes cells, so the nodes need no common disk for them. They need this package, and models and data
+under the same paths; each cell checks that all three are what the sweep was planned with.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+from gradleak.errors import GradleakError
+from gradleak.runner.cell import Cell, Limits, SweepCell
+from gradleak.runner.crew import State
+from gradleak.runner.local import LOOK_EVERY, workers_that_fit
+from gradleak.runner.worker import Death, Worker, planned_memory
+
+try:
+    import ray
+    from ray.exceptions import RayError
+except ImportError as error:
+    raise GradleakError("this executor needs Ray: pip install 'gradleak[ray]'") from error
+
+
+class Seat:
+    """One worker on some node. `state` answers while `run` is at work."""
+
+    def __init__(self, threads: int, limits: str, device: str, folder: str) -> None:
+        self._limits = Limits.model_validate_json(limits)
+        self._woken = threading.Event()
+        memory = planned_memory(self._limits, device, workers_that_fit(threads))
+        self._worker = Worker(threads, memory, folder if Path(folder).is_dir() else None, self._woken)
+
+    def run(self, cell: str) -> SweepCell | Death:
+        self._worker.start(Cell.model_validate_json(cell), self._limits)
+        while (end := self._worker.poll()) is None:
+            self._woken.wait(LOOK_EVERY)
+            self._woken.clear()
+        return end
+
+    def state(self) -> tuple[str, float]:
+        return self._worker.what, self._worker.share
+
+
+class RayCrew:
+    """Actors on a cluster, each with its share of the processors and, if asked for, of a GPU."""
+
+    def __init__(
+        self,
+        threads: int,
+        limits: Limits,
+        *,
+        device: str = "cpu",
+        workers: int | None = None,
+        address: str | None = None,
+        gpus: float = 0.0,
+    ) -> None:
+        _connect(address)
+        self._arguments = (threads, limits.model_dump_json(), device, str(Path.cwd()))
+        # One call at a time runs a cell; the other may ask how far it is.
+        self._kind = ray.remote(num_cpus=threads, num_gpus=gpus, max_concurrency=2)(Seat)
+        self._size = workers or _fitting(threads, gpus)
+        self._free: list[Any] = []
+        self._busy: dict[Any, tuple[Any, Cell]] = {}
+        self._asked: dict[Any, str] = {}
+        self._told: dict[str, State] = {}
+
+    @property
+    def room(self) -> int:
+        return self._size - self.busy
+
+    @property
+    def busy(self) -> int:
+        return len(self._busy)
+
+    def start(self, cell: Cell, limits: Limits) -> None:
+        seat = self._free.pop() if self._free else self._kind.remote(*self._arguments)
+        self._busy[seat.run.remote(cell.model_dump_json())] = (seat, cell)
+
+    def wait(self, seconds: float) -> list[tuple[Cell, SweepCell | Death]]:
+        ready, _ = ray.wait(list(self._busy), num_returns=1, timeout=seconds) if self._busy else ([], [])
+        return [self._end(reference) for reference in ready]
+
+    def _end(self, reference: Any) -> tuple[Cell, SweepCell | Death]:
+        seat, cell = self._busy.pop(reference)
+        self._told.pop(cell.id, None)
+        try:
+            end = ray.get(reference)
+        except RayError as error:  # the node or the actor is gone; another seat will be taken
+            return cell, Death(f"its Ray actor is gone: {str(error).strip().splitlines()[0][:300]}")
+        self._free.append(seat)
+        return cell, end
+
+    def states(self) -> list[State]:
+        """What the actors last said of themselves; nobody is waited for."""
+        ready, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0) if self._asked else ([], [])
+        for reference in ready:
+            name = self._asked.pop(reference)
+            try:
+                self._told[name] = State(name, *ray.get(reference))
+            except RayError:
+                continue
+        running = {cell.id: seat for seat, cell in self._busy.values()}
+        for name in running.keys() - set(self._asked.values()):
+            self._asked[running[name].state.remote()] = name
+        return [self._told.get(name, State(name, "starting", 0.0)) for name in running]
+
+    def close(self) -> None:
+        for seat in (*self._free, *(seat for seat, _ in self._busy.values())):
+            ray.kill(seat)
+        self._free, self._busy = [], {}
+
+
+def _connect(address: str | None) -> None:
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            where = f"at {address}" if address else "on this machine"
+            raise GradleakError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
+
+
+def _fitting(threads: int, gpus: float) -> int:
+    """As many actors as the cluster has processors and GPUs for."""
+    there = ray.cluster_resources()
+    by_cpu = int(there.get("CPU", 1) // threads)
+    return max(1, min(by_cpu, int(there.get("GPU", 0) / gpus)) if gpus else by_cpu)

@@ -1,0 +1,121 @@
+"""Names and numbers of a sentence, and which of them came back: what hurts most when it leaks.
+
+Numbers are found by pattern. Names are found by spaCy where it and its model are installed; elsewhere capitalised
+words inside the sentence stand for them, which misses a name at its beginning and takes every such word for one.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from gradleak import assets
+from gradleak.scoring.entities import ASSET, holds, recogniser
+from gradleak.scoring.text import words
+
+NamesBy = Literal["spacy", "capitals"]
+
+# The kinds of spaCy's entities that name something; the others are dates, sums and counts, which are numbers.
+NAMING = {"PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "PRODUCT", "EVENT", "WORK_OF_ART", "LAW", "LANGUAGE"}
+
+_NUMBER = re.compile(r"\d+(?:[.,:/\-]\d+)*")
+_WORD = re.compile(r"[^\W\d_]+(?:[\'’-][^\W\d_]+)*")
+# Capitals that name nothing wherever they stand.
+_NO_NAMES = {"i", "dr", "mr", "mrs", "ms", "prof"}
+
+
+class Count(BaseModel):
+    """So many came back of so many that there were."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    found: int
+    total: int
+
+    def __add__(self, other: Count) -> Count:
+        return Count(found=self.found + other.found, total=self.total + other.total)
+
+
+class Pieces(BaseModel):
+    """Of one sentence, or of many."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    names: Count
+    numbers: Count
+    names_by: NamesBy
+
+    def __add__(self, other: Pieces) -> Pieces:
+        return Pieces(names=self.names + other.names, numbers=self.numbers + other.numbers, names_by=self.names_by)
+
+
+def pieces(truth: str, guess: str) -> Pieces:
+    """How many of the names and numbers of a true sentence its recovery holds; each different one counts once.
+
+    >>> found = pieces("In ward 5 Dr. Diaz paid 1,200 to Rosa.", "rosa paid diaz 1, 200 in bed")
+    >>> found.names, found.numbers
+    (Count(found=2, total=2), Count(found=1, total=2))
+    """
+    by = names_by()
+    return Pieces(
+        names=_count(names_by_spacy(truth) if by == "spacy" else capitalised(truth), guess),
+        numbers=_count(numbers(truth), guess),
+        names_by=by,
+    )
+
+
+def numbers(text: str) -> list[str]:
+    """
+    >>> numbers("Room 12, paid 1,200.50 on 05/03, B2")
+    ['12', '1,200.50', '05/03', '2']
+    """
+    return _NUMBER.findall(text)
+
+
+def capitalised(text: str) -> list[str]:
+    """Words with a capital that do not begin a sentence; neighbours are one name.
+
+    >>> capitalised("Yesterday Ana Diaz and I met Bob. He left Leeds")
+    ['Ana Diaz', 'Bob', 'Leeds']
+    """
+    found: list[str] = []
+    last, begins = None, True
+    for match in _WORD.finditer(text):
+        between = text[last.end() : match.start()] if last else ""
+        begins = begins if last is None else bool(re.search(r"[.!?:\n]", between)) and not _short(last.group())
+        word = match.group()
+        named = word[0].isupper() and not begins and word.lower() not in _NO_NAMES
+        if named and found and last is not None and last.group() == found[-1].split(" ")[-1] and between == " ":
+            found[-1] += f" {word}"
+        elif named:
+            found.append(word)
+        last = match
+    return found
+
+
+def _short(word: str) -> bool:
+    """Whether a full stop behind this word may belong to it, as in Dr. or J."""
+    return word[0].isupper() and len(word) <= 2
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def names_by_spacy(text: str) -> tuple[str, ...]:
+    return tuple(span.text for span in recogniser()(text).ents if span.label_ in NAMING)
+
+
+@functools.cache
+def names_by() -> NamesBy:
+    """How names are found on this machine. Nothing is fetched for it."""
+    there = importlib.util.find_spec("spacy") is not None and assets.is_cached(assets.find(ASSET))
+    return "spacy" if there else "capitals"
+
+
+def _count(sought: Sequence[str], guess: str) -> Count:
+    different = {found for one in sought if (found := tuple(words(one)))}
+    there = words(guess)
+    return Count(found=sum(holds(there, one) for one in different), total=len(different))

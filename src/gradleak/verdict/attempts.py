@@ -1,0 +1,194 @@
+"""Results sorted into attempts: all trials of one attack on one scenario, from one audit or from several seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradleak.models.selection import ALL
+from gradleak.results import AttackInfo, Results, Scenario, Trial
+from gradleak.scoring.interval import Interval, bootstrap
+
+# What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
+# seen follows from the defences and from which part is shown.
+_ASIDE = {"seed", "trials", "observed"}
+
+NO_DEFENSE = "none"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One audit among others, under the names that tell it from them."""
+
+    scenario: str
+    defense: str
+    attack: str
+    results: Results
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes it an attempt of its own: the scenario, and the attack with its options."""
+        return _key(self.results.scenario), _attack_key(self.results)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attack on one scenario, under the names of its cells."""
+
+    place: str
+    attack: str
+    audits: list[Results]
+    trials: list[Trial]
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.audits[0].scenario
+
+    @property
+    def info(self) -> AttackInfo:
+        return self.audits[0].attack
+
+    @property
+    def defense(self) -> str:
+        return defense_name(self.scenario)
+
+    def interval(self, metric: str) -> Interval:
+        """Over all trials; that of a single audit was computed when it ran."""
+        if len(self.audits) == 1:
+            return self.audits[0].summary[metric]
+        return bootstrap([trial.scores[metric] for trial in self.trials])
+
+    def control(self, metric: str) -> Interval:
+        if len(self.audits) == 1:
+            return self.audits[0].control[metric]
+        return bootstrap([trial.control_scores[metric] for trial in self.trials])
+
+    def found(self, name: str) -> Interval | None:
+        """What it found beside sentences; None if it did not look for it."""
+        values = [trial.found[name] for trial in self.trials if name in trial.found]
+        return bootstrap(values) if values else None
+
+    @property
+    def unfinished(self) -> int:
+        return sum(trial.status != "completed" for trial in self.trials)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An attempt that was planned and has no result: it failed, a limit killed it, or it was not run."""
+
+    name: str
+    on: Callable[[Scenario], bool]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A scenario with all attempts on it, under a name that tells it from the others of the folder."""
+
+    name: str
+    scenario: Scenario
+    attempts: list[Attempt]
+
+    @property
+    def defense(self) -> str:
+        return defense_name(self.scenario)
+
+
+def group(results: Sequence[Results]) -> list[Group]:
+    """The scenarios of these results in the order in which they come, each with its attempts."""
+    found: dict[str, list[Attempt]] = {}
+    for (scenario, _), attempt in attempts_of(cells_of(results)).items():
+        found.setdefault(scenario, []).append(attempt)
+    return [Group(own[0].place, own[0].scenario, own) for own in found.values()]
+
+
+def cells_of(results: Sequence[Results]) -> list[Cell]:
+    """Every audit with its names, in order."""
+    different = {_key(one.scenario): one.scenario for one in results}
+    names = dict(zip(different, scenario_names(list(different.values())), strict=True))
+    attacks = attack_names(results)
+    return [
+        Cell(names[_key(one.scenario)], defense_name(one.scenario), attacks[_attack_key(one)], one) for one in results
+    ]
+
+
+def attempts_of(cells: Sequence[Cell]) -> dict[tuple[str, str], Attempt]:
+    """The cells of one attack on one scenario together, by what makes them one."""
+    alike: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault(cell.key, []).append(cell)
+    return {
+        key: Attempt(
+            own[0].scenario,
+            own[0].attack,
+            [cell.results for cell in own],
+            _different([trial for cell in own for trial in cell.results.trials]),
+        )
+        for key, own in alike.items()
+    }
+
+
+def attack_names(results: Sequence[Results]) -> dict[str, str]:
+    """A name for every attack: its own, and those of its options that differ between the ones that share it."""
+    options: dict[str, dict[str, dict[str, object]]] = {}
+    for one in results:
+        options.setdefault(one.attack.name, {})[_attack_key(one)] = one.attack.options
+    names = {}
+    for attack, each in options.items():
+        keys = dict.fromkeys(key for own in each.values() for key in own)
+        telling = [key for key in keys if len({json.dumps(own.get(key), default=str) for own in each.values()}) > 1]
+        for number, own in each.items():
+            said = ", ".join(f"{key}={own[key]}" for key in telling if own.get(key) is not None)
+            names[number] = f"{attack} ({said})" if said else attack
+    return names
+
+
+def scenario_names(scenarios: Sequence[Scenario]) -> list[str]:
+    """A name for each: what differs between them but for the defence, or the whole setting where nothing does.
+
+    The defence has a place of its own wherever scenarios are listed.
+    """
+    settings = [_settings(scenario) for scenario in scenarios]
+    telling = [key for key in settings[0] if len({own[key] for own in settings}) > 1] if settings else []
+    return [", ".join(own[key] for key in telling or ("model", "data", "batch", "client")) for own in settings]
+
+
+def defense_name(scenario: Scenario) -> str:
+    return " + ".join(scenario.defenses) or NO_DEFENSE
+
+
+def decisive(scenario: Scenario) -> dict[str, object]:
+    """Everything that tells a scenario from another."""
+    return {**scenario.model_dump(mode="json", exclude=_ASIDE), "selection": selection(scenario)}
+
+
+def _settings(scenario: Scenario) -> dict[str, str]:
+    """A scenario in short words, without its defences."""
+    return {
+        "model": Path(scenario.model).name,
+        "weights": f"weights {scenario.model_fingerprint[:8]}",
+        "data": Path(scenario.data).name,
+        "batch": f"batch {scenario.batch_size}",
+        "client": str(scenario.client),
+        "observed": f"sees {selection(scenario)}",
+        "known": f"told {', '.join(scenario.known) or 'nothing'}",
+    }
+
+
+def selection(scenario: Scenario) -> str:
+    return ALL if scenario.observed is None else scenario.observed.selection
+
+
+def _key(scenario: Scenario) -> str:
+    return json.dumps(decisive(scenario), sort_keys=True)
+
+
+def _attack_key(results: Results) -> str:
+    return json.dumps([results.attack.name, results.attack.options], sort_keys=True, default=str)
+
+
+def _different(trials: Sequence[Trial]) -> list[Trial]:
+    """The same trial twice, as when a folder was copied, is one trial."""
+    return list({(trial.seed, *trial.truth): trial for trial in trials}.values())

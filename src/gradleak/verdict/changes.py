@@ -1,0 +1,111 @@
+"""Which measured change would have helped: scenarios of the same folder that differ in one setting and leak less.
+
+Nothing is said about what was not measured. What a change costs is said only where a frontier measured it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gradleak.scoring.interval import Interval, said
+from gradleak.tradeoff.advice import verdict as effect
+from gradleak.tradeoff.points import AttackScore, Point
+from gradleak.verdict.attempts import Group, decisive
+from gradleak.verdict.model import ScenarioVerdict
+from gradleak.verdict.sentences import strongest_of
+from gradleak.words import counted, listing
+
+# The settings that whoever runs the training chooses.
+CHOSEN = ("defenses", "batch_size", "client")
+LEAKS = ("critical", "high", "moderate")
+MOST_NAMED = 3
+
+
+def helpful_change(
+    own: Group,
+    found: ScenarioVerdict,
+    others: Sequence[tuple[Group, ScenarioVerdict]],
+    costs: Mapping[str, Interval],
+) -> str | None:
+    """A sentence about the measured changes of a scenario that leaks; None if it does not, or none was measured."""
+    if found.level not in LEAKS:
+        return None
+    start = _point(found)
+    effects = [
+        (_change(own, one), effect(_point(other), start), other, one.defense)
+        for one, other in others
+        if _is_change(own, one) and found.strongest in {tried.attack for tried in other.attacks}
+    ]
+    hidden = [(name, other, costs.get(defense)) for name, kind, other, defense in effects if kind == "hidden"]
+    shown = [one for one in hidden if one[1].level == "not shown"]
+    lowered = [(name, other) for name, kind, other, _ in effects if kind == "lowered"]
+    if shown:
+        return _hidden(shown)
+    if hidden:
+        name, other, _ = min(hidden, key=lambda one: strongest_of(one[1]).leak.mean)
+        return (
+            f"Of the measured changes {name} looks best (ROUGE-L {_leak(other)} over "
+            f"{counted(strongest_of(other).trials, 'trial')}), which is not enough to rely on: repeat it with more."
+        )
+    if lowered:
+        name, other = min(lowered, key=lambda pair: strongest_of(pair[1]).leak.mean)
+        return (
+            f"No measured change brings this down to guessing; {name} lowers it most, from ROUGE-L "
+            f"{_leak(found)} to {_leak(other)}."
+        )
+    if any(kind == "unchanged" for _, kind, _, _ in effects):
+        return f"None of the {len(effects)} measured changes clearly lowers this." if len(effects) > 1 else (
+            f"The one measured change, {effects[0][0]}, does not clearly lower this."
+        )  # fmt: skip
+    return None
+
+
+def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> str:
+    """Changes that bring the leak down to guessing: the cheapest if costs are known, else some of them."""
+    priced = [(cost, name, other) for name, other, cost in hidden if cost is not None]
+    if priced:
+        cost, name, other = min(priced, key=lambda one: one[0].mean)
+        among = f" (the cheapest of {len(priced)} whose cost was measured)" if len(priced) > 1 else ""
+        return (
+            f"Measured to help: {name} brings the best attack down to ROUGE-L {_leak(other)}, not clearly above "
+            f"guessing, for {cost.mean:.1f} [{cost.low:.1f}, {cost.high:.1f}] of the model's quality{among}."
+        )
+    named = [f"{name} (ROUGE-L {_leak(other)})" for name, other, _ in hidden[:MOST_NAMED]]
+    more = f" and {len(hidden) - MOST_NAMED} more" if len(hidden) > MOST_NAMED else ""
+    return (
+        f"Measured to bring the best attack down to guessing: {listing(named)}{more}. What they cost was not "
+        "measured; `gradleak frontier` does."
+    )
+
+
+def _is_change(own: Group, other: Group) -> bool:
+    """Whether the two differ in one of the settings one chooses, and in nothing else. No defence is no help."""
+    ours, theirs = decisive(own.scenario), decisive(other.scenario)
+    differ = {key for key in ours if ours[key] != theirs[key]}
+    return len(differ) == 1 and differ <= set(CHOSEN) and not (differ == {"defenses"} and not other.scenario.defenses)
+
+
+def _change(own: Group, other: Group) -> str:
+    if own.scenario.defenses != other.scenario.defenses:
+        return other.defense
+    if own.scenario.batch_size != other.scenario.batch_size:
+        return f"batches of {other.scenario.batch_size}"
+    return f"client {other.scenario.client}"
+
+
+def _point(verdict: ScenarioVerdict) -> Point:
+    """A verdict in the form in which the advice of frontiers compares settings."""
+    return Point(
+        label=verdict.defense,
+        defenses=[],
+        attacks={
+            one.attack: AttackScore(leak=one.leak, control=one.control, trials=one.trials) for one in verdict.attacks
+        },
+        utility=None,
+        cost=None,
+        status="unfinished" if any(one.unfinished for one in verdict.attacks) else "completed",
+    )
+
+
+def _leak(verdict: ScenarioVerdict) -> str:
+    return said(strongest_of(verdict).leak)

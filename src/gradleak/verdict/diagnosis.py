@@ -1,0 +1,146 @@
+"""Why an attack did not read more: from facts that the audit recorded, never from the wording of a note.
+
+The attack says what it met (a spectrum without a gap); the audit knows what lies behind it (how many tokens there
+were, how much noise was added). Only both together tell the cause.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gradleak.attacks.reasons import Reason
+from gradleak.results import Scenario, Trial
+from gradleak.verdict.attempts import Attempt
+from gradleak.verdict.model import Obstacle, ObstacleKind
+
+# Below this distance the true batch explains an update up to rounding.
+EXPLAINED = 1e-4
+MISSING = {
+    "matrix-missing", "words-missing", "upper-missing", "last-missing", "first-missing", "nothing-to-match",
+    "too-little-seen",
+}  # fmt: skip
+# An attack that says one of these met a spectrum or rows in which it could tell nothing.
+DROWNED = {"no-gap", "rows-drowned", "first-drowned", "prefixes-overflow", "zero"}
+# Defences that take values away or round them.
+COARSE = {"prune", "mask", "sign", "quantize"}
+
+Fact = tuple[ObstacleKind, dict[str, float]]
+
+
+def diagnose(attempt: Attempt) -> list[Obstacle]:
+    """The obstacles of all trials that were not read whole, the most frequent first."""
+    met: dict[ObstacleKind, list[dict[str, float]]] = defaultdict(list)
+    for trial in attempt.trials:
+        if not read_whole(trial):
+            for kind, numbers in dict(_facts(trial, attempt.scenario)).items():
+                met[kind].append(numbers)
+    found = [_obstacle(kind, each, attempt) for kind, each in met.items()]
+    return sorted(found, key=lambda obstacle: -obstacle.trials)
+
+
+def read_whole(trial: Trial) -> bool:
+    """Whether every sentence came back token by token."""
+    return trial.scores["exact_match"] == 100
+
+
+def noise_ratio(trial: Trial) -> float | None:
+    """How large the noise of the defences is against the signal; None where there is none or it was not measured."""
+    return trial.noise / trial.signal if trial.noise and trial.signal else None
+
+
+def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
+    """Everything that stood in the way of one trial."""
+    reasons = trial.reconstruction.reasons
+    found = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
+    if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
+        return [*found, ("tokens-only", {})]
+    if not found and any(reason.kind == "no-gap" for reason in reasons):
+        return [("no-gap", {})]
+    return found or [("search", {})]
+
+
+def _of_the_run(trial: Trial, reasons: list[Reason]) -> Iterator[Fact]:
+    """The budget, and what the threat model did not show or tell."""
+    kinds = {reason.kind for reason in reasons}
+    if trial.status != "completed":
+        yield "budget", {}
+    if kinds & MISSING:
+        yield "tensors-missing", {}
+    if "size-unknown" in kinds:
+        yield "not-told", {}
+
+
+def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> Iterator[Fact]:
+    """What the batch, the client and the defences made of the gradient."""
+    limits = [reason.numbers["limit"] for reason in reasons if reason.kind == "no-gap"]
+    if limits and trial.tokens is not None and trial.tokens >= min(limits):
+        yield "rank-limit", {"tokens": trial.tokens, "limit": min(limits)}
+    drowned = any(reason.kind in DROWNED for reason in reasons)
+    unexplained = trial.truth_distance is not None and trial.truth_distance > EXPLAINED
+    ratio = noise_ratio(trial)
+    if ratio is not None and (drowned or ratio > 1):
+        yield "noise", {"ratio": ratio}
+    coarse = any(spec.partition(":")[0] in COARSE for spec in scenario.defenses)
+    if coarse and (drowned or unexplained):
+        yield "coarse-values", {}
+    if unexplained and scenario.client.mode == "train":
+        yield "dropout", {"distance": trial.truth_distance or 0.0}
+    # With noise or rounding on top, the distance does not say how much of it local steps make.
+    if unexplained and scenario.client.name == "fedavg" and ratio is None and not coarse:
+        steps = scenario.client.steps(scenario.batch_size)
+        yield "local-steps", {"steps": steps, "distance": trial.truth_distance or 0.0}
+
+
+def _obstacle(kind: ObstacleKind, each: list[dict[str, float]], attempt: Attempt) -> Obstacle:
+    numbers = {name: sum(own[name] for own in each) / len(each) for name in each[0]}
+    return Obstacle(kind=kind, trials=len(each), numbers=numbers, text=_words(kind, numbers, attempt))
+
+
+def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> str:
+    match kind:
+        case "budget":
+            return "the time limit or an interruption ended it: what it would have read with more time is not known"
+        case "tensors-missing":
+            return f"tensors are missing: {_missing(attempt)}"
+        case "not-told":
+            return "matching needs to be told the batch size, and this threat model does not tell it"
+        case "rank-limit":
+            return (
+                f"the rank limit is passed: the batch has {numbers['tokens']:.0f} tokens, and the matrices that "
+                f"exact recovery reads have a rank of {numbers['limit']:.0f} at most"
+            )
+        case "noise":
+            against = "above" if numbers["ratio"] > 1 else "below, but large enough to hide what is exact"
+            return f"noise of {numbers['ratio']:.2g} times the signal's norm, {against}" + (
+                " the signal" if numbers["ratio"] > 1 else ""
+            )
+        case "coarse-values":
+            return f"values were rounded or set to zero ({' + '.join(attempt.scenario.defenses)})"
+        case "dropout":
+            return f"dropout: even the true batch explains the update only up to {numbers['distance']:.2g}"
+        case "local-steps":
+            many = "too many local steps" if numbers["steps"] > 1 else "a local step sent as rounded weights"
+            return (
+                f"{many} ({numbers['steps']:.0f}): as one gradient, even the true batch explains the update only up "
+                f"to a cosine distance of {numbers['distance']:.2g}"
+            )
+        case "tokens-only":
+            return "it looks for tokens, not for sentences, or had too few of them to write any"
+        case "no-gap":
+            return "the spectra show no rank: the batch is too large for them, or noise covers them"
+    return "nothing known stood in the way: the search did not find them, and a longer or better one may"
+
+
+def _missing(attempt: Attempt) -> str:
+    """What was not sent, or that too little was."""
+    reasons = [reason for trial in attempt.trials for reason in trial.reconstruction.reasons]
+    names = list(dict.fromkeys(reason.about for reason in reasons if reason.kind == "matrix-missing"))
+    if names:
+        return f"the gradient of {names[0]} was not seen"
+    little = next((reason for reason in reasons if reason.kind == "too-little-seen"), None)
+    if little is not None:
+        return (
+            f"about {little.numbers['told']:,.0f} independent numbers for {little.numbers['unknown']:,.0f} unknowns"
+        )
+    return next(reason.text for reason in reasons if reason.kind in MISSING)

@@ -1,0 +1,122 @@
+"""The results of a folder: one audit, or all cells of a sweep, a frontier, a map or a recipe."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from gradleak.checkpoints.result import FILE as CHECKPOINTS
+from gradleak.checkpoints.result import Checkpoints
+from gradleak.config import AuditConfig
+from gradleak.errors import GradleakError
+from gradleak.leakmap.result import FILE as MAP
+from gradleak.leakmap.result import LeakMap
+from gradleak.results import FILE, Results, Scenario, load_results
+from gradleak.runner.cell import Status
+from gradleak.runner.store import PLAN, read_cells, read_plan
+from gradleak.scoring.interval import Interval
+from gradleak.tradeoff.chains import canonical
+from gradleak.tradeoff.frontier import FILE as FRONTIER
+from gradleak.tradeoff.frontier import Frontier
+from gradleak.update import ClientRule
+from gradleak.verdict.attempts import Missing, selection
+from gradleak.verdict.judge import MEASURE, judge
+from gradleak.verdict.model import Verdict
+
+Kept = TypeVar("Kept", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All results below a folder, what has none, and what else was made of them."""
+
+    folder: Path
+    results: list[Results]
+    missing: list[Missing] = field(default_factory=list)
+    frontier: Frontier | None = None
+    leak_map: LeakMap | None = None
+    checkpoints: Checkpoints | None = None
+
+    @functools.cached_property
+    def verdict(self) -> Verdict:
+        return judge(self.results, self.missing, costs(self.frontier))
+
+
+def gather(folder: str | Path) -> Gathered:
+    """Read whatever a folder holds: `results.json` itself, or those of the folders below it."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise GradleakError(f"there is no folder {place}")
+    results, missing = _of_a_sweep(place) if (place / PLAN).is_file() else (_of_audits(place), [])
+    if not results:
+        raise GradleakError(f"{place} holds no result yet: all its cells failed or are still to be run")
+    if strange := [one for one in results if MEASURE not in one.summary]:
+        raise GradleakError(f"{place} holds an audit of {strange[0].scenario.model} that is not one of text")
+    return Gathered(
+        place,
+        results,
+        missing,
+        frontier=_read(place / FRONTIER, Frontier),
+        leak_map=_read(place / MAP, LeakMap),
+        checkpoints=_read(place / CHECKPOINTS, Checkpoints),
+    )
+
+
+def _of_audits(place: Path) -> list[Results]:
+    files = [place / FILE] if (place / FILE).is_file() else sorted(place.rglob(FILE))
+    if not files:
+        raise GradleakError(f"{place} holds no {FILE}, nor does any folder below it; give a folder an audit wrote")
+    return [load_results(file.parent) for file in files]
+
+
+def _of_a_sweep(place: Path) -> tuple[list[Results], list[Missing]]:
+    """The results of a sweep's cells, and the cells that have none."""
+    cells = {cell.id: cell for cell in read_cells(place)}
+    results = [_ended_as(cell.results, cell.status) for cell in cells.values() if cell.results is not None]
+    without = [cell for cell in cells.values() if cell.results is None]
+    missing = [Missing(f"{cell.id} ({cell.status}: {cell.error})", _scenario_of(cell.settings)) for cell in without]
+    unrun = [name for name in read_plan(place).cells if name not in cells]
+    return results, [*missing, *(Missing(f"{name} (not run)", lambda _: False) for name in unrun)]
+
+
+def _ended_as(results: Results, status: Status) -> Results:
+    """Trials of a cell that a limit ended are cut short, whatever they say themselves."""
+    if status == "completed":
+        return results
+    cut = [trial.model_copy(update={"status": "budget-exhausted"}) for trial in results.trials]
+    return results.model_copy(update={"trials": cut, "status": "budget-exhausted"})
+
+
+def _scenario_of(settings: AuditConfig) -> Callable[[Scenario], bool]:
+    """Whether an audit with these settings would have been on a scenario."""
+    client, defenses = ClientRule.parse(settings.client), canonical(settings.defenses)
+
+    def on(scenario: Scenario) -> bool:
+        return (
+            (Path(scenario.model).name, Path(scenario.data).name)
+            == (Path(settings.model).name, Path(settings.data).name)
+            and (scenario.batch_size, scenario.client) == (settings.batch_size, client)
+            and (scenario.defenses, selection(scenario)) == (defenses, settings.observe)
+        )
+
+    return on
+
+
+def costs(frontier: Frontier | None) -> dict[str, Interval]:
+    """What each measured defence costs, by its name in results."""
+    points = [] if frontier is None else frontier.points
+    return {" + ".join(point.defenses): point.cost for point in points if point.cost is not None and point.defenses}
+
+
+def _read(path: Path, kind: type[Kept]) -> Kept | None:
+    if not path.is_file():
+        return None
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise GradleakError(f"{path} cannot be read: {error.errors()[0]['msg']}") from error

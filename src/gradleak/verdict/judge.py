@@ -1,0 +1,93 @@
+"""From results to verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from gradleak.results import Results, Trial
+from gradleak.scoring.interval import Interval
+from gradleak.scoring.pieces import Pieces
+from gradleak.verdict.attempts import Attempt, Group, Missing, group
+from gradleak.verdict.changes import helpful_change
+from gradleak.verdict.diagnosis import diagnose
+from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, Verdict
+from gradleak.verdict.rule import level, strongest
+from gradleak.verdict.sentences import CAVEAT, headline
+
+# The measure that levels and headlines go by.
+MEASURE = "rougeL"
+
+
+def judge(
+    results: Sequence[Results], missing: Sequence[Missing] = (), costs: Mapping[str, Interval] | None = None
+) -> Verdict:
+    """The verdict on every scenario among these results, the worst first.
+
+    `missing` are attempts that have no result; `costs` is what defences cost in a model's quality, by their name,
+    where that was measured.
+    """
+    groups = group(results)
+    judged = [(one, judge_group(one, [own.name for own in missing if own.on(one.scenario)])) for one in groups]
+    with_changes = [
+        own.model_copy(update={"change": helpful_change(one, own, judged, costs or {})}) for one, own in judged
+    ]
+    with_changes.sort(key=lambda one: (LEVELS.index(one.level), -one.attacks[0].leak.mean))
+    return Verdict(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        level=with_changes[0].level if with_changes else "unfinished",
+        scenarios=with_changes,
+        missing=[one.name for one in missing],
+        caveat=CAVEAT,
+    )
+
+
+def judge_group(one: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
+    """All attempts on one scenario."""
+    attacks = sorted(map(judge_attempt, one.attempts), key=lambda own: -own.leak.mean)
+    found, best = level(attacks, len(missing)), strongest(attacks)
+    return ScenarioVerdict(
+        scenario=one.name,
+        defense=one.defense,
+        level=found,
+        headline=headline(found, best, attacks, len(missing)),
+        strongest=best.attack,
+        attacks=attacks,
+        missing=list(missing),
+    )
+
+
+def judge_attempt(attempt: Attempt) -> AttackVerdict:
+    """One attack: its score beside the control, what it read, and what stood in its way."""
+    return AttackVerdict(
+        attack=attempt.attack,
+        trials=len(attempt.trials),
+        unfinished=attempt.unfinished,
+        leak=attempt.interval(MEASURE),
+        control=attempt.control(MEASURE),
+        whole=attempt.interval("exact_match"),
+        control_whole=attempt.control("exact_match").mean,
+        tokens=attempt.found("bag recall"),
+        precision=attempt.found("bag precision"),
+        leaked=_leaked(attempt.trials),
+        obstacles=diagnose(attempt),
+    )
+
+
+def _leaked(trials: Sequence[Trial]) -> Leaked:
+    pairs = [pair for trial in trials for pair in trial.pairs]
+    counted = [pair.pieces for pair in pairs if pair.pieces is not None]
+    whole = [pair for pair in pairs if pair.scores["exact_match"] == 100]
+    return Leaked(
+        sentences=len(pairs),
+        whole=len(whole),
+        certified=sum(pair.certified for pair in whole),
+        pieces=_sum(counted) if counted and len(counted) == len(pairs) else None,
+    )
+
+
+def _sum(counted: Sequence[Pieces]) -> Pieces:
+    total = counted[0]
+    for one in counted[1:]:
+        total = total + one
+    return total

@@ -1,0 +1,110 @@
+"""A verdict in sentences, the same in the terminal and on the page. None of them says that something is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradleak.scoring.interval import said
+from gradleak.scoring.pieces import Count
+from gradleak.verdict.model import AttackVerdict, Leaked, Level, ScenarioVerdict
+from gradleak.verdict.rule import ENOUGH_TRIALS, NEAR, clearly_leaks, names_tokens
+from gradleak.words import counted, listing
+
+CAVEAT = (
+    "A verdict says what was tried and what it read back. Another attack, more steps or other data may read more: "
+    "there is no level that says nothing can be read."
+)
+
+_NAMES = {
+    "spacy": "names as spaCy finds them",
+    "capitals": "names are capitalised words inside a sentence, since spaCy is not installed",
+}
+
+
+def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict], missing: int = 0) -> str:
+    """One sentence: the level and the numbers it rests on."""
+    score = f"ROUGE-L {said(best.leak)}, guessing without the update {said(best.control)}"
+    match level:
+        case "critical":
+            most = max(attacks, key=lambda one: one.whole.mean)
+            by = "" if most == best else f" by {best.attack}"
+            return f"Critical: {most.attack} read back {_whole(most.leaked)} whole ({score}{by})."
+        case "high":
+            return f"High: {best.attack} read back much of the text, {_whole(best.leaked)} whole ({score})."
+        case "moderate" if not any(map(clearly_leaks, attacks)):
+            named = next(one for one in attacks if names_tokens(one))
+            assert named.tokens is not None
+            return (
+                f"Moderate: {named.attack} named {said(named.tokens)} % of the batch's tokens, but no sentence was "
+                f"read clearly better than by guessing ({score})."
+            )
+        case "moderate":
+            return f"Moderate: {best.attack} clearly read more than guessing does, but no sentence whole ({score})."
+        case "unfinished":
+            return (
+                f"Unfinished: {_cut(attacks, missing)}; what was read until then is not clearly above guessing "
+                f"({score}). That shows nothing: give it more time."
+            )
+        case "unclear":
+            return (
+                f"Unclear: the strongest attack, {best.attack}, is not clearly above guessing ({score}), but "
+                f"{_rough(attacks)}: more trials would tell."
+            )
+    tried = listing([f"{one.attack} ({counted(one.trials, 'trial')})" for one in attacks])
+    return f"No leak shown by {tried}: run to the end, none of it read clearly more than guessing ({score})."
+
+
+def leaked_words(leaked: Leaked) -> list[str]:
+    """What came back, counted in sentences, names and numbers."""
+    proved = f", {leaked.certified} of them with a proof in the update itself" if leaked.certified else ""
+    lines = [f"{_whole(leaked)} came back whole{proved}."]
+    if leaked.pieces is not None:
+        lines.append(
+            f"{_share(leaked.pieces.names, 'name')} and {_share(leaked.pieces.numbers, 'number')} stand in what was "
+            f"read back ({_NAMES[leaked.pieces.names_by]}; numbers by pattern)."
+        )
+    return [line[0].upper() + line[1:] for line in lines]
+
+
+def obstacle_words(one: AttackVerdict) -> list[str]:
+    """Why an attack did not read more, a line an obstacle."""
+    return [f"{obstacle.text} ({obstacle.trials} of {counted(one.trials, 'trial')})" for obstacle in one.obstacles]
+
+
+def attack_words(one: AttackVerdict) -> str:
+    """One attack's score beside its control."""
+    cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
+    named = f"{said(one.tokens)} % of the tokens, " if one.tokens is not None else ""
+    return (
+        f"{one.attack}: ROUGE-L {said(one.leak)} against {said(one.control)} of guessing, "
+        f"{named}{_whole(one.leaked)} whole, {counted(one.trials, 'trial')}{cut}"
+    )
+
+
+def strongest_of(verdict: ScenarioVerdict) -> AttackVerdict:
+    return next(one for one in verdict.attacks if one.attack == verdict.strongest)
+
+
+def _whole(leaked: Leaked) -> str:
+    return f"{leaked.whole} of {counted(leaked.sentences, 'sentence')}"
+
+
+def _share(count: Count, noun: str) -> str:
+    return f"{count.found} of {counted(count.total, noun)}" if count.total else f"no {noun} (there are none)"
+
+
+def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
+    """What did not run to its end."""
+    cut = sum(one.unfinished for one in attacks)
+    parts = [f"{cut} of {counted(sum(one.trials for one in attacks), 'trial')} cut short"] if cut else []
+    parts += [f"{counted(missing, 'planned attempt')} without a result"] if missing else []
+    return listing(parts)
+
+
+def _rough(attacks: Sequence[AttackVerdict]) -> str:
+    few = min(one.trials for one in attacks)
+    if few < ENOUGH_TRIALS:
+        return (
+            f"{counted(few, 'trial')} can hide much (at least {ENOUGH_TRIALS} are needed to say that none was shown)"
+        )
+    return f"its interval still reaches a leak of {NEAR:.0f} points or more"

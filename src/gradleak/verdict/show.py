@@ -1,0 +1,94 @@
+"""A verdict in the terminal."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gradleak.scoring.interval import said
+from gradleak.verdict.model import Level, ScenarioVerdict, Verdict
+from gradleak.verdict.sentences import attack_words, leaked_words, obstacle_words, strongest_of
+from gradleak.words import counted
+
+STYLES: dict[Level, str] = {
+    "critical": "bold red", "high": "red", "moderate": "yellow", "unfinished": "magenta", "unclear": "cyan",
+    "not shown": "bold",
+}  # fmt: skip
+# Scenarios told in full before the rest is left to the table.
+IN_FULL = 3
+ALWAYS = ("defence", "level", "leak", "guessing", "whole")
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """One scenario in full; of many a table first, then the worst in full."""
+    if len(verdict.scenarios) > 1:
+        console.print(scenario_table(verdict))
+    for one in verdict.scenarios[:IN_FULL]:
+        print_scenario(one, console, named=len(verdict.scenarios) > 1)
+    if len(verdict.scenarios) > IN_FULL:
+        rest = len(verdict.scenarios) - IN_FULL
+        console.print(f"\n{counted(rest, 'more scenario')} told in full in verdict.json and in the report.")
+    if verdict.missing:
+        few = ", ".join(verdict.missing[:IN_FULL])
+        more = ", ..." if len(verdict.missing) > IN_FULL else ""
+        console.print(
+            f"\n{counted(len(verdict.missing), 'attempt')} without a result, which count for nothing: {few}{more}",
+            style="bold yellow",
+        )
+    console.print(f"\n{verdict.caveat}", style="dim")
+
+
+def print_scenario(one: ScenarioVerdict, console: Console, named: bool = False) -> None:
+    console.print()
+    if named:
+        console.print(f"{one.scenario}, defence {one.defense}", style="dim", markup=False, highlight=False)
+    console.print(one.headline, style=STYLES[one.level], markup=False, highlight=False)
+    for line in leaked_words(strongest_of(one).leaked):
+        _line(line, console)
+    for attack in one.attacks:
+        if len(one.attacks) > 1:
+            _line(attack_words(attack), console)
+        for why in obstacle_words(attack):
+            _line(f"{attack.attack} did not read more: {why}", console)
+    if one.change:
+        _line(one.change, console)
+
+
+def scenario_table(verdict: Verdict) -> Table:
+    """Every scenario with its level and its strongest attack; columns that say nothing are left out."""
+    table = Table(
+        title="Verdict, the worst first; ROUGE-L with 95 % intervals", title_justify="left", box=SIMPLE_HEAD
+    )
+    lines = [_line_of(one) for one in verdict.scenarios]
+    kept = [name for name in lines[0] if len({line[name].plain for line in lines}) > 1 or name in ALWAYS]
+    for name in kept:
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        table.add_row(*(line[name] for name in kept))
+    return table
+
+
+def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
+    best = strongest_of(one)
+    pieces = best.leaked.pieces
+    counts = [None, None] if pieces is None else [pieces.names, pieces.numbers]
+    return {
+        "scenario": Text(one.scenario),
+        "defence": Text(one.defense),
+        "level": Text(one.level, style=STYLES[one.level]),
+        "strongest": Text(best.attack),
+        "leak": Text(said(best.leak)),
+        "guessing": Text(said(best.control)),
+        "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
+        **{
+            name: Text("–" if count is None else f"{count.found}/{count.total}")
+            for name, count in zip(("names", "numbers"), counts, strict=True)
+        },
+    }
+
+
+def _line(text: str, console: Console) -> None:
+    console.print(Padding(Text(text), (0, 0, 0, 2)))

@@ -1,0 +1,252 @@
+"""Whole sweeps: what is run, what is kept, what is run again, and that nothing but the cells decides the table."""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gradleak import GradleakError
+from gradleak.bench.trust import bench_trust
+from gradleak.budget import Budget
+from gradleak.cli import main
+from gradleak.runner.cell import Limits
+from gradleak.runner.identity import plan_cells
+from gradleak.runner.inline import InlineCrew
+from gradleak.runner.local import LocalCrew
+from gradleak.runner.loop import ATTEMPTS
+from gradleak.runner.running import run_cell
+from gradleak.runner.store import LOG, Store, read_cells
+from gradleak.runner.sweep import preview, sweep
+from gradleak.runner.table import CSV_FILE, JSON_FILE
+
+
+def run(config, out, **more):
+    return sweep(config, out, crew=InlineCrew(1), **more)
+
+
+def begun(folder):
+    entries = map(json.loads, (folder / LOG).read_text().splitlines())
+    return [entry["cell"] for entry in entries if entry["event"] == "begun"]
+
+
+def tables(folder):
+    return [(folder / name).read_bytes() for name in (CSV_FILE, JSON_FILE)]
+
+
+def test_finished_cells_are_kept_and_changed_ones_run_anew(make, tmp_path):
+    first = run(make(), tmp_path)
+    assert first.statuses == {"completed": 4}
+    cells = list(read_cells(tmp_path))
+    assert [cell.id for cell in cells] == [cell.id for cell in plan_cells(make())]
+    assert all(cell.results.summary["rougeL"].mean >= 0 and cell.attempts == 1 for cell in cells)
+    # Attacks that differ faced the same texts, and seeds that differ faced others.
+    truths = {(cell.settings.attack, cell.settings.seed): cell.results.trials[0].truth for cell in cells}
+    assert truths["bag", 0] == truths["tag", 0] != truths["bag", 1] == truths["tag", 1]
+    before = tables(tmp_path)
+    run(make(), tmp_path)
+    assert len(begun(tmp_path)) == 4
+    assert tables(tmp_path) == before
+    run(make(seeds=3), tmp_path)
+    assert len(begun(tmp_path)) == 6
+    run(make(attacks=["bag", {"name": "tag", "options": {"steps": 2, "init_draws": 1, "init_orders": 0}}]), tmp_path)
+    assert len(begun(tmp_path)) == 8
+    run(make(), tmp_path)
+    assert len(begun(tmp_path)) == 8
+    assert tables(tmp_path) == before
+
+
+def test_order_does_not_matter(make, tmp_path, monkeypatch):
+    run(make(), tmp_path / "a")
+
+    def shuffled(*given):
+        return random.Random(1).sample(cells := plan_cells(*given), len(cells))
+
+    monkeypatch.setattr("gradleak.runner.sweep.plan_cells", shuffled)
+    run(make(), tmp_path / "b")
+    assert begun(tmp_path / "a") != begun(tmp_path / "b")
+    assert tables(tmp_path / "a") == tables(tmp_path / "b")
+
+
+def test_failed_cells_stay_failed_until_they_are_retried(make, tmp_path):
+    config = make(observe=["layer:7"], attacks=["bag"], seeds=1)  # the model has one layer
+    assert run(config, tmp_path).statuses == {"failed": 1}
+    (cell,) = read_cells(tmp_path)
+    assert "layer" in cell.error
+    assert cell.results is None
+    run(config, tmp_path)
+    assert len(begun(tmp_path)) == 1
+    run(config, tmp_path, retry_failed=True)
+    assert len(begun(tmp_path)) == 2
+
+
+def test_an_unforeseen_error_ends_one_cell_only(make, tmp_path, monkeypatch):
+    import gradleak.runner.running as running
+
+    real = running.audit
+
+    def stumbling(*given, **more):
+        if more["attack"] == "tag":
+            raise ZeroDivisionError("by zero")
+        return real(*given, **more)
+
+    monkeypatch.setattr(running, "audit", stumbling)
+    assert run(make(seeds=1), tmp_path).statuses == {"completed": 1, "failed": 1}
+    errors = [cell.error for cell in read_cells(tmp_path)]
+    assert errors[0] is None
+    assert errors[1].startswith("ZeroDivisionError: by zero (test_sweep.py, line ")
+
+
+def test_a_limit_is_a_status_of_its_own_and_wider_limits_run_again(make, tmp_path):
+    slow = [{"name": "tag", "options": {"steps": 50, "init_draws": 1, "init_orders": 0}}]
+    config = make(attacks=slow, seeds=1, limits={"steps": 5})
+    assert run(config, tmp_path).statuses == {"budget-exhausted": 1}
+    (cell,) = read_cells(tmp_path)
+    assert (cell.limit, cell.results.status) == ("steps", "budget-exhausted")
+    assert "lower bound" in cell.error
+    run(config, tmp_path)
+    run(make(attacks=slow, seeds=1, limits={"steps": 4}), tmp_path)
+    assert len(begun(tmp_path)) == 1
+    assert run(make(attacks=slow, seeds=1, limits={"steps": 500}), tmp_path).statuses == {"completed": 1}
+    run(config, tmp_path)  # what is completed stays so under narrower limits
+    assert len(begun(tmp_path)) == 2
+
+
+def test_a_stopped_sweep_says_what_it_did_not_run(make, tmp_path):
+    over = Budget()
+    over.interrupt()
+    assert run(make(), tmp_path, budget=over).statuses == {"not run": 4}
+    found = preview(make(), tmp_path)
+    assert (found.cells, len(found.todo), found.estimate.unknown) == (4, 4, 4)
+    run(make(), tmp_path)
+    found = preview(make(seeds=4), tmp_path)
+    assert (found.statuses, len(found.todo), found.estimate.unknown) == ({"completed": 4}, 4, 0)
+    assert found.estimate.seconds > 0
+
+
+def test_a_cell_checks_that_all_is_as_planned(make):
+    cell = plan_cells(make())[0]
+    for what, message in (("model", "is not the one"), ("data", "is not what"), ("code", "other code")):
+        forged = cell.model_copy(update={"hashes": cell.hashes.model_copy(update={what: "other"})})
+        done = run_cell(forged, Limits())
+        assert done.status == "failed"
+        assert message in done.error
+
+
+def test_killed_at_random_moments(model_folder, tmp_path):
+    found = bench_trust(tmp_path / "t", str(model_folder), kills=5)
+    assert found.kills == 5
+    assert found.held, str(found)
+
+
+def test_two_sweeps_in_one_folder_share_the_work(make, tmp_path):
+    config = make(seeds=5)
+    run(config, tmp_path / "alone")
+    children = []
+    for _ in range(2):
+        if not (pid := os.fork()):
+            code = 1
+            try:
+                code = 0 if run(config, tmp_path / "both").statuses == {"completed": 10} else 2
+            finally:
+                os._exit(code)
+        children.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+    assert sorted(begun(tmp_path / "both")) == sorted(begun(tmp_path / "alone"))
+    assert tables(tmp_path / "both") == tables(tmp_path / "alone")
+
+
+# --- worker processes -----------------------------------------------------------------------------
+
+
+def children() -> list[int]:
+    """Worker processes of this one."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((place / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == os.getpid() and "gradleak.runner.serve" in (place / "cmdline").read_text():
+                found.append(int(place.name))
+    return found
+
+
+def kill_workers(times: int) -> threading.Thread:
+    """Kill so many workers as soon as each appears."""
+
+    def work():
+        for _ in range(times):
+            while not (found := children()):
+                time.sleep(0.02)
+            os.kill(found[0], signal.SIGKILL)
+            while found[0] in children():
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_dead_worker_is_replaced_and_its_cell_tried_again(make, tmp_path):
+    config = make(seeds=1)
+    run(config, tmp_path / "inline")
+    kill_workers(1)
+    result = sweep(config, tmp_path / "local", workers=1)
+    assert result.statuses == {"completed": 2}
+    assert sorted(cell.attempts for cell in read_cells(tmp_path / "local")) == [1, 2]
+    assert tables(tmp_path / "local") == tables(tmp_path / "inline")
+    assert children() == []
+
+
+def test_a_cell_that_kills_every_worker_fails_with_the_reason(make, tmp_path):
+    kill_workers(ATTEMPTS)
+    assert sweep(make(attacks=["bag"], seeds=1), tmp_path, workers=1).statuses == {"failed": 1}
+    (cell,) = read_cells(tmp_path)
+    assert cell.attempts == ATTEMPTS
+    assert "died of signal SIGKILL" in cell.error
+
+
+def test_too_much_memory_is_a_limit_of_its_own(make, tmp_path):
+    config = make(attacks=["bag"], seeds=1, limits={"memory": "5MB"})  # less than an interpreter
+    assert sweep(config, tmp_path, workers=1).statuses == {"budget-exhausted": 1}
+    (cell,) = read_cells(tmp_path)
+    assert (cell.limit, cell.results) == ("memory", None)
+    assert "5MB" in cell.error
+
+
+def test_no_workers_is_no_crew():
+    with pytest.raises(GradleakError, match="at least one"):
+        LocalCrew(0, 1, None)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command(model_folder, tmp_path, monkeypatch, capsys):
+    def gradleak(*words):
+        monkeypatch.setattr("sys.argv", ["gradleak", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return end.value.code, said.out + said.err
+
+    (tmp_path / "s.yaml").write_text(f"models: [{model_folder}]\nattacks: [bag]\nseeds: 2\ntrials: 1\n")
+    code, said = gradleak("sweep", tmp_path / "s.yaml", "--out", tmp_path / "out", "--dry-run")
+    assert code == 0
+    assert "2 cells; finished: none yet; to run: 2" in said
+    assert "nothing measured yet" in said
+    assert not (tmp_path / "out").exists()
+    code, said = gradleak("sweep", tmp_path / "s.yaml", "--out", tmp_path / "out", "--executor", "inline")
+    assert code == 0
+    assert "2 completed" in said
+    code, said = gradleak("sweep", tmp_path / "s.yaml", "--out", tmp_path / "out", "--executor", "lcoal")
+    assert code == 2
+    assert "did you mean 'local'" in said
+    with Store(tmp_path / "out"):
+        code, said = gradleak("sweep", tmp_path / "s.yaml", "--out", tmp_path / "out", "--executor", "inline")
+    assert code == 2
+    assert "already running" in said
