@@ -33,7 +33,6 @@ class AuditConfig(BaseModel):
     max_tokens: int | None = Field(None, ge=3)
     window: int | None = Field(None, ge=2, description="texts are cut into pieces of exactly so many tokens")
     entities: bool = Field(False, description="whether named entities are looked for and scored (NERR)")
-    lpips: bool = Field(False, description="whether images are compared by LPIPS too")
     attack: str = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(1, ge=1)

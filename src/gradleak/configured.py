@@ -24,11 +24,13 @@ from gradleak.results import Results
 _ASIDE = {"out", "redact", "budget"}
 
 
-def audit_of(config: AuditConfig, budget: Budget, progress: Progress) -> Results:
-    """Run the audit that is described."""
+def audit_of(config: AuditConfig, budget: Budget, progress: Progress, lpips: bool = False) -> Results:
+    """Run the audit that is described; `lpips` compares images by that metric too."""
     if _of_images(config):
-        settings = _settings(config, audit_images) | {"attack": image_attack(config)}
+        settings = _settings(config, audit_images) | {"attack": image_attack(config), "lpips": lpips}
         return audit_images(**settings, budget=budget, progress=progress)
+    if lpips:
+        raise GradleakError(f"LPIPS compares images; {config.model} reads text")
     return audit(**_settings(config, audit), budget=budget, progress=progress)
 
 
@@ -64,11 +66,9 @@ def image_attack(config: AuditConfig) -> str:
 def _of_images(config: AuditConfig) -> bool:
     """Whether the model reads images; what was set and means nothing for its kind is refused."""
     images = is_image_model(config.model)
-    known = set(_settings(config, audit_images if images else audit)) | _ASIDE
-    wrong = sorted(config.model_fields_set - known)
-    if wrong:
-        kind, other = ("images", "text") if images else ("text", "image")
-        raise GradleakError(f"{wrong[0]!r} is for {other} models; {config.model} reads {kind}")
+    wrong = sorted(config.model_fields_set - set(_settings(config, audit_images)) - _ASIDE)
+    if images and wrong:
+        raise GradleakError(f"{wrong[0]!r} is for text models; {config.model} reads images")
     return images
 
 

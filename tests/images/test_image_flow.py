@@ -182,7 +182,7 @@ def test_the_commands(data, tmp_path, monkeypatch, capsys):
     for words, message in (
         (("audit", *model, "--max-tokens", 20), "'max_tokens' is for text models"),
         (("audit", *model, "--attack", "lamp-cos"), "unknown attack on images 'lamp-cos'"),
-        (("audit", "--model", "minilm", "--lpips"), "'lpips' is for image models"),
+        (("audit", "--model", "minilm", "--lpips"), "LPIPS compares images"),
         (("map", "--model", "lenet"), "reads images"),
         (("attack", tmp_path / "u", "--model", SMALL, "--attack", "gi-gip"), "needs auxiliary images"),
     ):

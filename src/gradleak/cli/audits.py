@@ -44,17 +44,18 @@ def demo(
 
 
 @app.command()
-@takes(AUDIT, observe=Observe, entities=Entities, lpips=LpipsFlag)
+@takes(AUDIT, observe=Observe, entities=Entities)
 def audit(
     given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
     redact: Redact = False,
+    lpips: LpipsFlag = False,
 ) -> None:
     """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
     from gradleak.config import load_config
 
-    run_and_show(load_config(config, given | said(out=out, redact=redact or None)))
+    run_and_show(load_config(config, given | said(out=out, redact=redact or None)), lpips)
 
 
 @app.command()
@@ -105,7 +106,7 @@ def score(
     print_score_of(reconstruction, truth, model or "minilm", bool(entities))
 
 
-def run_and_show(config: AuditConfig) -> None:
+def run_and_show(config: AuditConfig, lpips: bool = False) -> None:
     from datetime import datetime
 
     from gradleak.configured import audit_of
@@ -118,7 +119,7 @@ def run_and_show(config: AuditConfig) -> None:
     limit = budget_of(config)
     with output_folder(chosen) as folder:
         with live(limit) as progress:
-            results = masked(audit_of(config, limit, progress), config.redact)
+            results = masked(audit_of(config, limit, progress, lpips), config.redact)
         place = results.save(folder)
         if of_images(results):
             show_images(results, folder)

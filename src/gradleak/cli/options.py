@@ -52,7 +52,7 @@ Entities = Annotated[
     bool | None, typer.Option("--entities", help="Score named entities too (NERR); needs gradleak[entities].")
 ]
 LpipsFlag = Annotated[
-    bool | None, typer.Option("--lpips", help="Compare images by LPIPS too; fetches 64 MB of weights once.")
+    bool, typer.Option("--lpips", help="Compare images by LPIPS too; fetches 64 MB of weights once.")
 ]
 AuxiliaryData = Annotated[
     str | None, typer.Option("--data", help="For image models: an .npz whose x_train the attacker holds.")
