@@ -8,12 +8,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gradleak.attacks.base import AttackOptions, Reconstruction
+from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images.answers import best_restarts, known_labels, reconstructions
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import Descent, descend
 from gradleak.attacks.images.generator import Generator, trained_generator
-from gradleak.attacks.images.matching import MatchingGoal
+from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
 from gradleak.budget import Budget
 from gradleak.models.image import ImageModel
 from gradleak.pictures import Pictures
@@ -21,7 +21,7 @@ from gradleak.progress import Progress
 from gradleak.update import Update
 
 
-class GiGipOptions(AttackOptions):
+class GiGipOptions(MatchingOptions):
     latent_steps: int = Field(200, ge=1, description="steps of the search over latent vectors")
     latent_lr: float = Field(0.05, gt=0, description="first step size of that search")
     weight_steps: int = Field(300, ge=0, description="steps of the search over the generator's weights")
@@ -55,7 +55,7 @@ class GiGip(ImageAttack):
         generator = trained_generator(
             auxiliary, chosen.latent, chosen.width, chosen.epochs, model.device, budget, progress
         )
-        goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen.tv)
+        goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen)
         first, latents = self._search_latents(generator, goal, seeds, budget, progress)
         found = self._search_weights(generator, goal, first, latents, budget, progress)
         return reconstructions(updates, goal.labels, found, budget)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from pydantic import Field
 
-from gradleak.attacks.base import AttackOptions, Reconstruction
+from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images.answers import best_restarts, known_labels, reconstructions
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import descend
-from gradleak.attacks.images.matching import MatchingGoal
+from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
 from gradleak.budget import Budget
 from gradleak.models.image import ImageModel
 from gradleak.pictures import Pictures
@@ -19,10 +19,9 @@ from gradleak.progress import Progress
 from gradleak.update import Update
 
 
-class IgOptions(AttackOptions):
+class IgOptions(MatchingOptions):
     steps: int = Field(1000, ge=1, description="steps of the search; published: 4800")
     lr: float = Field(0.03, gt=0, description="first step size of Adam; it falls to a tenth three times")
-    tv: float = Field(1e-2, ge=0, description="weight of the total variation")
     restarts: int = Field(1, ge=1, le=100, description="starts an update; the one that explains it best is kept")
     signed: bool = Field(True, description="whether steps go by the sign of the gradient alone")
 
@@ -44,7 +43,7 @@ class Ig(ImageAttack):
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
         chosen = self.options
-        goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen.tv)
+        goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen)
         which = torch.arange(len(updates), device=model.device).repeat_interleave(chosen.restarts)
         shape = (chosen.restarts, goal.labels.shape[1], *model.shape)
         starts = [torch.rand(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from gradleak.attacks.base import AttackOptions
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.errors import GradleakError
 from gradleak.models.gradients import batch_gradients
@@ -18,12 +21,26 @@ from gradleak.update import Update
 ZEROING = {"prune", "mask"}
 TINY = 1e-12
 
+Hinge = Literal["share", "sum"]
+
+
+class MatchingOptions(AttackOptions):
+    """What searches for a matching gradient have in common."""
+
+    tv: float = Field(1e-2, ge=0, description="weight of the total variation")
+    hinge: Hinge = Field(
+        "share",
+        description="under sign compression: share of the gradient with a wrong sign, or its sum, as published",
+    )
+
 
 class MatchingGoal:
     """What a search lowers: a row's distance from its update, and a weight on how rough its images are."""
 
-    def __init__(self, model: ImageModel, updates: Sequence[Update], labels: Tensor, tv: float) -> None:
-        self.matcher, self.labels, self.tv = GradientMatcher(model, updates), labels, tv
+    def __init__(
+        self, model: ImageModel, updates: Sequence[Update], labels: Tensor, options: MatchingOptions
+    ) -> None:
+        self.matcher, self.labels, self.tv = GradientMatcher(model, updates, options.hinge), labels, options.tv
 
     def __call__(self, images: Tensor, which: Tensor) -> Tensor:
         return self.matcher.distances(images, self.labels[which], which) + self.tv * total_variation(images)
@@ -33,12 +50,11 @@ class GradientMatcher:
     """Distances between the gradients of dummies and the updates they stand for, all rows at once.
 
     Under sign compression the distance is the squared hinge on signs that disagree, under pruning the cosine over
-    the coordinates that were sent, otherwise the cosine over all (appendix A.1 of Learning To Invert). The hinge is
-    taken as a share of the whole gradient: as published, any dummy with a small gradient would do.
+    the coordinates that were sent, otherwise the cosine over all (appendix A.1 of Learning To Invert).
     """
 
-    def __init__(self, model: ImageModel, updates: Sequence[Update]) -> None:
-        self.model = model
+    def __init__(self, model: ImageModel, updates: Sequence[Update], hinge: Hinge = "share") -> None:
+        self.model, self.hinge = model, hinge
         self.names = list(updates[0].tensors)
         if any(list(update.tensors) != self.names for update in updates):
             raise GradleakError("updates that are attacked together must hold the same tensors")
@@ -52,7 +68,7 @@ class GradientMatcher:
         gradients = batch_gradients(self.model, self.names, pixels, labels)
         targets = self.targets[which]
         if self.signs:
-            return hinge_distance(gradients, targets)
+            return hinge_distance(gradients, targets, self.hinge)
         if self.kept is not None:
             gradients = gradients * self.kept[which]
         return cosine_distance(gradients, targets)
@@ -73,14 +89,15 @@ def cosine_distance(gradients: Tensor, targets: Tensor) -> Tensor:
     return 1 - (gradients * targets).sum(dim=1) / sizes
 
 
-def hinge_distance(gradients: Tensor, signs: Tensor) -> Tensor:
-    """The share of the squared gradient that lies in coordinates whose sign is another.
+def hinge_distance(gradients: Tensor, signs: Tensor, hinge: Hinge = "share") -> Tensor:
+    """The sum of squares of the coordinates whose sign is another, or its share of the whole squared gradient.
 
-    >>> hinge_distance(torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[1.0, 1.0, -1.0]])).tolist()
-    [0.5555...]
+    >>> one, signs = torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[1.0, 1.0, -1.0]])
+    >>> hinge_distance(one, signs, "sum").tolist(), hinge_distance(one, signs).tolist()
+    ([5.0], [0.5555...])
     """
     wrong = (-gradients * signs.sgn()).clamp_min(0).square().sum(dim=1)
-    return wrong / gradients.square().sum(dim=1).clamp_min(TINY)
+    return wrong if hinge == "sum" else wrong / gradients.square().sum(dim=1).clamp_min(TINY)
 
 
 def total_variation(images: Tensor) -> Tensor:
