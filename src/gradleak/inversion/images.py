@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
 from gradleak.inversion.defended import check_learnable, defend
 from gradleak.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
+from gradleak.inversion.ridge import LinearInverter, Rescaled
 from gradleak.inversion.saved import InverterManifest, load_inverter
 from gradleak.inversion.training import Example, Problem
 from gradleak.models.gradients import batch_gradients
@@ -26,8 +28,9 @@ from gradleak.pictures import Pictures
 HELD_OUT, MOST_HELD = 256, 0.2
 # Examples from which the typical size of every coordinate is taken.
 FIRST_LOOK = 512
-# A coordinate that hardly ever varies is not blown up beyond this, in units of the typical spread.
-LEAST_SPREAD = 0.1
+
+
+Layers = Literal["linear", "mlp"]
 
 
 class ImageNetworkSettings(BaseModel):
@@ -37,47 +40,42 @@ class ImageNetworkSettings(BaseModel):
 
     features: ImageFeatures = Field("structured", description="whole: the gradient as it is, as published")
     features_version: int = FEATURES_VERSION
+    layers: Layers = Field("mlp", description="linear: no hidden layers")
     hidden: int = Field(1000, ge=1, le=100_000, description="width of both hidden layers; published: 3000")
     mirror: bool = Field(True, description="whether auxiliary images are also learned from left to right")
 
 
-class ImageInverter(nn.Module):
+class ImageInverter(Rescaled):
     """Three linear layers from a gradient to the pixels of an image, as published, behind a fixed rescaling."""
 
-    centre: Tensor
-    spread: Tensor
-
     def __init__(self, size: int, pixels: int, hidden: int) -> None:
-        super().__init__()
+        super().__init__(size)
         self.body = nn.Sequential(
             nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pixels)
         )
-        self.register_buffer("centre", torch.zeros(size))
-        self.register_buffer("spread", torch.ones(size))
 
     def fit(self, gradients: Tensor, images: Tensor) -> None:
         """Learn how large every coordinate usually is, and begin with the mean image."""
+        super().fit(gradients, images)
+        last = self.body[-1]
+        assert isinstance(last, nn.Linear)
         with torch.no_grad():
-            self.centre.copy_(gradients.mean(dim=0))
-            found = gradients.std(dim=0)
-            self.spread.copy_(found.clamp_min(LEAST_SPREAD * float(found.mean()) + 1e-12))
-            last = self.body[-1]
-            assert isinstance(last, nn.Linear)
             last.bias.copy_(images.mean(dim=0).clamp(0.01, 0.99).logit())
 
     def forward(self, gradients: Tensor) -> Tensor:
-        scaled = (gradients - self.centre) / (self.spread * math.sqrt(2))
-        return torch.sigmoid(self.body(scaled))
+        return torch.sigmoid(self.body(self.scaled(gradients) / math.sqrt(2)))
 
 
-def build_image_inverter(settings: ImageNetworkSettings, size: int, pixels: int, seed: int = 0) -> ImageInverter:
+def build_image_inverter(settings: ImageNetworkSettings, size: int, pixels: int, seed: int = 0) -> Rescaled:
     """A fresh network; its weights follow from the seed."""
+    if settings.layers == "linear":
+        return LinearInverter(size, pixels)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ImageInverter(size, pixels, settings.hidden)
 
 
-def load_image_inverter(folder: Path, model: ImageModel) -> tuple[InverterManifest, ImageInverter]:
+def load_image_inverter(folder: Path, model: ImageModel) -> tuple[InverterManifest, Rescaled]:
     """A trained network from its folder, ready for updates of its target."""
     manifest, weights = load_inverter(folder)
     if manifest.kind != "image":
@@ -99,7 +97,7 @@ class ImageProblem(Problem):
     Gradients are made anew for every step: that costs far less than the step itself, and noise is never the same.
     """
 
-    network: ImageInverter
+    network: Rescaled
 
     def __init__(
         self,
@@ -145,6 +143,17 @@ class ImageProblem(Problem):
             turned = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
             images = torch.where(turned.to(images.device), images.flip(-1), images)
         return self._example(images, labels[chosen], generator)
+
+    def everything(self) -> list[Example]:
+        """All that can be learned from once, mirrored images too, in pieces."""
+        pixels, labels = self._images
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "everything"))
+        turns = [pixels, pixels.flip(-1)] if self.settings.mirror else [pixels]
+        return [
+            self._example(images, classes, generator)
+            for one in turns
+            for images, classes in zip(one.split(FIRST_LOOK), labels.split(FIRST_LOOK), strict=True)
+        ]
 
     def held_out(self) -> list[Example]:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out noise"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from gradleak.defenses import parse_defenses
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder
 from gradleak.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
-from gradleak.inversion.images import ImageInverter, ImageNetworkSettings, ImageProblem, load_image_inverter
+from gradleak.inversion.images import ImageNetworkSettings, ImageProblem, Layers, load_image_inverter
+from gradleak.inversion.ridge import LinearInverter, Rescaled, fit_ridge
 from gradleak.inversion.saved import MANIFEST, InverterManifest, save_inverter
-from gradleak.inversion.training import TrainSettings, train
+from gradleak.inversion.training import Look, Training, TrainSettings, train
 from gradleak.models.image import ImageModel
 from gradleak.pictures import Pictures
 from gradleak.progress import Progress
@@ -31,6 +33,7 @@ from gradleak.update import Manifest, Update
 class ImageLtiOptions(AttackOptions):
     inverter: str | None = Field(None, description="folder of the trained network; default: kept in the cache")
     features: ImageFeatures = Field("structured", description="whole: the gradient as it is, as published")
+    layers: Layers = Field("mlp", description="mlp: as published; linear: no hidden layers, solved for at once")
     hidden: int = Field(1000, ge=1, le=100_000, description="width of both hidden layers; published: 3000")
     mirror: bool = Field(True, description="whether mirrored auxiliary images are learned from too")
     steps: int = Field(2000, ge=1, description="training steps; it ends earlier if held-out images no longer gain")
@@ -89,18 +92,23 @@ class ImageLti(ImageAttack):
         auxiliary: Pictures | None,
         budget: Budget,
         progress: Progress,
-    ) -> tuple[InverterManifest, ImageInverter]:
+    ) -> tuple[InverterManifest, Rescaled]:
         """Train the network and write it; one that the budget stopped is used as it is, and trained on next time."""
         if made.client.name != "fedsgd":
             raise GradleakError(f"lti learns from gradients; these updates are of {made.client}")
         if not auxiliary:
             raise GradleakError("lti needs auxiliary images to learn from, or a trained network: -o inverter=FOLDER")
         chosen = self.options
-        network = ImageNetworkSettings(features=chosen.features, hidden=chosen.hidden, mirror=chosen.mirror)
+        network = ImageNetworkSettings.model_validate(
+            chosen.model_dump(include={"features", "layers", "hidden", "mirror"})
+        )
         settings = TrainSettings(steps=chosen.steps, batch=chosen.batch, lr=chosen.lr, patience=chosen.patience)
         problem = ImageProblem(model, auxiliary, parse_defenses(made.defenses), network, settings.seed)
         with output_folder(folder):
-            training = train(problem, settings, folder, budget, progress)
+            if isinstance(problem.network, LinearInverter):
+                training = _solve(problem, problem.network, progress)
+            else:
+                training = train(problem, settings, folder, budget, progress)
             manifest = InverterManifest(
                 kind="image",
                 model=model.name,
@@ -116,3 +124,14 @@ class ImageLti(ImageAttack):
             if training.status == "completed":
                 save_inverter(folder, problem.network.state_dict(), manifest)
         return manifest, problem.network
+
+
+def _solve(problem: ImageProblem, network: LinearInverter, progress: Progress) -> Training:
+    """The linear network, solved for in one step; it is short, so no budget ends it."""
+    started = time.monotonic()
+    (others,) = problem.held_out()
+    error = fit_ridge(network, problem.everything(), others, progress)
+    look = Look(step=1, training=error, held_out=error)
+    return Training(
+        status="completed", step=1, best_step=1, best_loss=error, seconds=time.monotonic() - started, looks=[look]
+    )
