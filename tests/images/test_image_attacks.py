@@ -12,7 +12,9 @@ from gradleak.attacks.images.labels import label_of_one
 from gradleak.attacks.images.matching import GradientMatcher, cosine_distance, hinge_distance
 from gradleak.budget import Budget
 from gradleak.inversion.image_features import image_features, outer_factors
+from gradleak.inversion.ridge import RIDGES, LinearInverter, fit_ridge
 from gradleak.pictures import from_uris
+from gradleak.progress import SILENT
 
 OPTIONS = {
     "ig": {"steps": 8},
@@ -112,9 +114,11 @@ def test_batches_need_their_labels(model):
         attacked(model, "ig", [blobs(3)])
 
 
-def test_lti_learns_and_is_kept(model, tmp_path):
+@pytest.mark.parametrize(("layers", "share"), [("mlp", 0.8), ("linear", 0.2)])
+def test_lti_learns_and_is_kept(model, tmp_path, layers, share):
     pictures = singles(8, seed=5)
     settings = {"steps": 100, "inverter": str(tmp_path / "kept"), "hidden": 64, "batch": 64, "auxiliary": 400}
+    settings["layers"] = layers
     found = attacked(model, "lti", pictures, **settings)
     updates = [ImageClient(model).update(p) for p in pictures]
     control = attack_images(updates, model, "control", auxiliary=blobs(60, seed=1))
@@ -122,7 +126,7 @@ def test_lti_learns_and_is_kept(model, tmp_path):
         sum(score_images(guess, truth).metrics["mse"] for guess, truth in zip(each, pictures, strict=True))
         for each in (found, control)
     )
-    assert error < 0.6 * blind
+    assert error < share * blind
     # Once trained it needs neither auxiliary images nor time, and refuses what it was not made for.
     again = attack_images(updates, model, "lti", inverter=str(tmp_path / "kept"))
     assert [a.images for a in again] == [f.images for f in found]
@@ -131,6 +135,22 @@ def test_lti_learns_and_is_kept(model, tmp_path):
         attack_images(other, model, "lti", inverter=str(tmp_path / "kept"))
     with pytest.raises(GradleakError, match="of one example"):
         attack_images(ImageClient(model).update(blobs(2)), model, "lti", inverter=str(tmp_path / "kept"))
+
+
+def test_the_linear_inverter_is_ridge_regression():
+    """Against the normal equations, with more features than examples and the best of the ridges."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(12, 4, generator=generator) / 10
+    given = torch.randn(40, 12, generator=generator)
+    wanted = 0.5 + given @ truth
+    network = LinearInverter(12, 4)
+    error = fit_ridge(network, [(given[:9], wanted[:9])], (given[9:], wanted[9:]), SILENT)
+    errors = []
+    for ridge in RIDGES:
+        x, mean = given[:9], wanted[:9].mean(dim=0)
+        weight = torch.linalg.solve(x.T @ x + 12 * ridge * torch.eye(12), x.T @ (wanted[:9] - mean))
+        errors.append(float(((given[9:] @ weight + mean).clamp(0, 1) - wanted[9:]).square().mean()))
+    assert error == pytest.approx(min(errors), rel=1e-3)
 
 
 def test_lti_says_what_it_cannot_do(model):
