@@ -194,6 +194,6 @@ def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch)
     ((_, first),) = reproduce(recipe, **given)
     assert "token_accuracy" in first.summary
     assert len(list((tmp_path / "out" / "inverters").iterdir())) == 1
-    monkeypatch.setattr("gradleak.reproducing.train_inverter", None)  # it must not be asked again
+    monkeypatch.setattr("gradleak.recipe_benches.train_inverter", None)  # it must not be asked again
     ((_, more),) = reproduce(recipe, **given, trials=3)
     assert len(more.trials) == 3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 ImageFeatures = Literal["structured", "whole"]
 # Raised when the features change: a network that was trained on others is then trained anew.
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 TINY = 1e-12
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from gradleak.inversion.training import Example
 from gradleak.progress import Progress
 
-# Ridges to choose from by the held-out examples, in units of the mean squared feature.
-RIDGES = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
+# Ridges to choose from by the held-out examples, for features of size 1.
+RIDGES = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 # Examples on which they are compared; more would cost more than they tell.
 COMPARED = 1500
 
@@ -55,24 +55,28 @@ class LinearInverter(Rescaled):
 
 
 def fit_ridge(network: LinearInverter, examples: Sequence[Example], others: Example, progress: Progress) -> float:
-    """Solve for the layer, with the ridge that suits the held-out examples best; their mean squared error.
+    """Solve for the layer, with the scaling and the ridge that suit the held-out examples best; their squared error.
 
-    There are fewer examples than features, so the system is solved in the space of the examples.
+    Coordinates are either brought to one size each, or all divided by the same number: where noise lies on all of
+    them alike, the large ones are those that say something. There are fewer examples than features, so the system is
+    solved in the space of the examples.
     """
     progress.begin("solving for the inverter", 4)
-    features = network.scaled(torch.cat([given for given, _ in examples]))
-    wanted = torch.cat([images for _, images in examples])
-    mean, size = wanted.mean(dim=0), features.shape[1]
-    products = features @ features.T / size
+    given, wanted = (torch.cat(parts) for parts in zip(*examples, strict=True))
+    some = torch.randperm(len(given), generator=torch.Generator().manual_seed(0))[:COMPARED]
+    spreads = [network.spread.clone(), network.spread.median().expand_as(network.spread).clone()]
+    found = [_best_ridge(network, spread, given[some], wanted[some], others) for spread in spreads]
+    (_, ridge), spread = min(zip(found, spreads, strict=True), key=lambda one: one[0][0])
+    network.spread.copy_(spread)
     progress.advance(1)
-    some = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:COMPARED]
-    ridge = _best_ridge(products[some][:, some], features[some], wanted[some] - mean, mean, network, others)
+    features, mean = network.scaled(given), wanted.mean(dim=0)
+    products = features @ features.T / features.shape[1]
     progress.advance(2)
     products.diagonal().add_(ridge)
     weights = torch.cholesky_solve(wanted - mean, torch.linalg.cholesky(products))
     progress.advance(3)
     with torch.no_grad():
-        network.map.weight.copy_((features.T @ weights / size).T)
+        network.map.weight.copy_((features.T @ weights / features.shape[1]).T)
         network.map.bias.copy_(mean)
         error = float((network(others[0]) - others[1]).square().mean())
     progress.end()
@@ -80,15 +84,18 @@ def fit_ridge(network: LinearInverter, examples: Sequence[Example], others: Exam
 
 
 def _best_ridge(
-    products: Tensor, features: Tensor, wanted: Tensor, mean: Tensor, network: LinearInverter, others: Example
-) -> float:
-    """The ridge with the smallest error on the held-out examples."""
-    values, vectors = torch.linalg.eigh(products)
-    rotated = vectors.T @ wanted
-    across = (network.scaled(others[0]) @ features.T / features.shape[1]) @ vectors
+    network: LinearInverter, spread: Tensor, given: Tensor, wanted: Tensor, others: Example
+) -> tuple[float, float]:
+    """The smallest error on the held-out examples that any ridge reaches with this scaling, and the ridge."""
+    network.spread.copy_(spread)
+    features, mean = network.scaled(given), wanted.mean(dim=0)
+    size = features.shape[1]
+    values, vectors = torch.linalg.eigh(features @ features.T / size)
+    rotated = vectors.T @ (wanted - mean)
+    across = (network.scaled(others[0]) @ features.T / size) @ vectors
 
     def error(ridge: float) -> float:
         found = ((across / (values + ridge)) @ rotated + mean).clamp(0, 1)
         return float((found - others[1]).square().mean())
 
-    return min(RIDGES, key=error)
+    return min((error(ridge), ridge) for ridge in RIDGES)
