@@ -3,14 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 # The CPU build that the development machines carry; the package itself asks for a floor only.
 TORCH ?= torch==2.13.0
+# Flower caps typer, rich and packaging, so what needs it has an environment of its own.
+INTEGRATIONS := .venv-integrations
+FLOWER ?= flwr==1.41.0
 
-.PHONY: demo test lint types check setup assets clean
+.PHONY: demo test test-integrations lint types check setup assets clean
 
 demo: assets
 	$(BIN)/gradleak demo
 
 test: assets
 	$(BIN)/pytest -n auto --maxprocesses 4
+
+test-integrations: $(INTEGRATIONS)/ready
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations tests/runner/test_ray.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -32,5 +38,11 @@ assets: setup
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
+$(INTEGRATIONS)/ready: pyproject.toml
+	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate pytest hypothesis
+	touch $@
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(INTEGRATIONS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,7 +22,8 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )  # fmt: skip
-PATIENCE = 60.0
+# A machine that does much else may take long to start a browser.
+PATIENCE = 180.0
 
 
 def find_chromium() -> str | None:

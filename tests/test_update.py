@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tiny import TEXTS, tiny_model
 
-from gradleak import Client, GradleakError, load_update
-from gradleak.update import MANIFEST, TENSORS, Known, Manifest, Update, read_header
+from gradleak import Client, GradleakError, attack, load_update
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.update import MANIFEST, TENSORS, ClientRule, Known, Manifest, Update, read_header
 
 
 @pytest.fixture
@@ -181,3 +182,43 @@ def test_impossible_grants(tiny_bert, known, message):
     forged = Update(update.tensors, Manifest(task="classification", family="bert", known=known))
     with pytest.raises(GradleakError, match=message):
         forged.check(tiny_bert)
+
+
+@pytest.mark.parametrize(
+    ("rule", "size", "clients", "steps"),
+    [
+        ("fedavg:epochs=2,batch=1", 6, 3, 4),
+        ("fedavg:epochs=2,batch=1", 6, 1, 12),
+        ("fedavg:epochs=2,batch=4", 7, 2, 2),
+        ("fedavg:epochs=2,batch=4", None, 3, 2),
+        ("fedsgd", 6, 3, 1),
+    ],
+)
+def test_the_steps_of_an_aggregate_are_those_of_each_client(rule, size, clients, steps):
+    manifest = Manifest(
+        task="classification",
+        family="bert",
+        client=ClientRule.parse(rule),
+        known=Known(batch_size=size),
+        clients=clients,
+    )
+    assert Update({}, manifest).local_steps == steps
+
+
+def test_an_aggregate_stands_for_the_mean_gradient(tiny_bert):
+    """Clients with as many sentences each and a small step: their mean, divided by step size and steps."""
+    rule = ClientRule.parse("fedavg:epochs=1,batch=1,lr=1e-3")
+    single = [Client(tiny_bert, rule=rule).update([text], [1]) for text in TEXTS]
+    mean = {name: sum(each.tensors[name] for each in single) / 3 for name in single[0].tensors}
+    manifest = single[0].manifest.model_copy(update={"clients": 3, "known": Known(batch_size=3)})
+    whole = Client(tiny_bert).update(TEXTS, [1, 1, 1])
+    found = as_gradient(Update(mean, manifest)).tensors
+    for name in ("classifier.weight", "classifier.bias"):
+        assert torch.allclose(found[name], whole.tensors[name], atol=1e-3)
+    with pytest.raises(GradleakError, match="mean of several"):
+        attack(Update(mean, manifest), tiny_bert, "dlg", fedavg="unrolled", steps=1)
+
+
+def test_notes_cannot_steer_a_terminal():
+    with pytest.raises(ValueError, match="cannot be printed"):
+        Manifest(task="classification", family="bert", notes=("\x1b[2J",))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gradleak.models.load import load_model
     from gradleak.models.target import TargetModel
     from gradleak.pictures import Pictures, read_pictures
+    from gradleak.runner.sweep import sweep
     from gradleak.scenario.client import Client
     from gradleak.scenario.image_client import ImageClient
     from gradleak.scoring.score import score
@@ -58,6 +59,7 @@ __all__ = [
     "read_pictures",
     "score",
     "score_images",
+    "sweep",
     "utility",
 ]
 
@@ -83,6 +85,7 @@ _HOMES = {
     "read_pictures": "gradleak.pictures",
     "score": "gradleak.scoring.score",
     "score_images": "gradleak.scoring.score_images",
+    "sweep": "gradleak.runner.sweep",
     "utility": "gradleak.tradeoff.utility",
 }
 

@@ -21,7 +21,7 @@ from gradleak.checkpoints.folders import METRICS_FILE, checkpoint_folder, kept_c
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, replacing, write_text
 from gradleak.models.families import Task
-from gradleak.models.load import BUILT_IN, quiet
+from gradleak.models.load import BUILT_IN, save_model
 from gradleak.models.target import Batch, TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.scenario.client import class_number
@@ -105,9 +105,7 @@ def finetune(
 
 def write_model(model: TargetModel, folder: Path, metrics: Mapping[str, Any]) -> None:
     """A folder that `load_model` takes, with how good the model is."""
-    with quiet():
-        model.module.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
+    save_model(model.module, model.tokenizer, folder)
     write_text(folder / METRICS_FILE, json.dumps(metrics, indent=2) + "\n")
 
 

@@ -22,7 +22,7 @@ from gradleak.progress import Progress
 from gradleak.scoring.batch import BATCH_METRICS
 from gradleak.scoring.score import Score, score
 from gradleak.update import load_update
-from gradleak.words import METRIC_NAMES, metric_labels
+from gradleak.words import METRIC_NAMES, metric_labels, provenance
 
 FILE = "reconstruction.json"
 
@@ -35,8 +35,11 @@ def reconstruct(
         model = load_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
+        shared = load_update(update, model)
+        for line in provenance(shared.manifest):
+            progress.say(line)
         (found,) = attack(
-            load_update(update, model),
+            shared,
             model,
             config.attack,
             seed=config.seed,

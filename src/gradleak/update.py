@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from gradleak.errors import GradleakError
@@ -98,6 +98,13 @@ class ClientRule(BaseModel):
         return f"{self.name}:{','.join(values)}" if values else self.name
 
 
+def _printable(note: str) -> str:
+    """Notes are shown in terminals, so they must not be able to steer one."""
+    if not note.isprintable():
+        raise ValueError("a note holds characters that cannot be printed")
+    return note
+
+
 class Manifest(BaseModel):
     """Everything in the update folder that is not a tensor."""
 
@@ -111,6 +118,15 @@ class Manifest(BaseModel):
     client: ClientRule = ClientRule()
     defenses: tuple[str, ...] = Field(default=(), description="what was done to the tensors, in order")
     known: Known = Known()
+    clients: int = Field(
+        default=1,
+        ge=1,
+        le=1_000_000,
+        description="of how many clients the tensors are the mean; 1: a client's own",
+    )
+    notes: tuple[Annotated[str, Field(max_length=400), AfterValidator(_printable)], ...] = Field(
+        default=(), max_length=50, description="what the tensors are only roughly, in words"
+    )
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,12 @@ class Update:
     @property
     def known(self) -> Known:
         return self.manifest.known
+
+    @property
+    def local_steps(self) -> int:
+        """How many steps each client took; of an aggregate's sentences each is taken to have an equal share."""
+        rule, clients = self.manifest.client, self.manifest.clients
+        return rule.steps(math.ceil(self.known.size / clients) if self.known.size else rule.batch)
 
     def save(self, folder: str | Path) -> Path:
         """Write the update folder; the tensors appear in one step, the manifest last."""
@@ -167,10 +189,10 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
         if not (place / name).is_file():
             raise GradleakError(f"{place} is not an update folder: it holds no {name}")
     manifest = _read_manifest(place / MANIFEST)
-    header = read_header(place / TENSORS)
     if model is not None:
+        header = read_header(place / TENSORS)
         _check_fit({name: shape for name, (_, shape) in header.items()}, model)
-    update = Update(_read_tensors(place / TENSORS), manifest)
+    update = Update(read_tensors(place / TENSORS), manifest)
     if model is not None:
         update.check(model)
     return update
@@ -228,10 +250,12 @@ def _describe(path: Path, name: str, entry: object) -> tuple[str, tuple[int, ...
     return str(dtype), tuple(shape)
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file as fp32, once its header is in order; NaN and infinities are errors."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    read_header(path)
     try:
         tensors = load_file(str(path))
     except (SafetensorError, OSError, ValueError) as error:

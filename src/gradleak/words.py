@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container
 
-from gradleak.defenses import parse_defenses
+from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.models.base import TargetTask
 from gradleak.results import Observed, Results, Scenario
 from gradleak.scoring.batch import RECOVERED
+from gradleak.specs import split_spec
+from gradleak.update import Manifest
 
 METRIC_NAMES = {
     "rouge1": "ROUGE-1",
@@ -102,7 +104,7 @@ def threat_model(scenario: Scenario) -> list[str]:
         sentences.insert(2, seen(scenario.observed))
     sentences += [
         f"{defense.name} guarantees {guarantee}, if the whole training was done so."
-        for defense, guarantee in ((d, d.guarantee()) for d in parse_defenses(scenario.defenses))
+        for defense, guarantee in ((d, d.guarantee()) for d in parse_defenses(_ours(scenario.defenses)))
         if guarantee is not None
     ]
     if untold:
@@ -128,6 +130,19 @@ def seen(observed: Observed) -> str:
     )
 
 
+def provenance(manifest: Manifest) -> list[str]:
+    """What an attacker should know of where an update's tensors come from, beyond one client's plain update.
+
+    >>> provenance(Manifest(task="causal-lm", family="gpt2", clients=3))
+    ["The update is the mean of 3 clients' updates; it is attacked as one batch of all their sentences."]
+    """
+    lines = [f"The manifest notes: {note}." for note in manifest.notes]
+    if manifest.clients > 1:
+        mean = f"The update is the mean of {manifest.clients} clients' updates"
+        lines.insert(0, f"{mean}; it is attacked as one batch of all their sentences.")
+    return lines
+
+
 def _client(scenario: Scenario) -> str:
     rule, size = scenario.client, scenario.batch_size
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
@@ -138,6 +153,11 @@ def _client(scenario: Scenario) -> str:
         f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
         f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
     )
+
+
+def _ours(defenses: list[str]) -> list[str]:
+    """Those that are known here; a result from elsewhere must not make us import what it names."""
+    return [spec for spec in defenses if split_spec(spec)[0] in DEFENSES]
 
 
 def _defended(defenses: list[str]) -> str:

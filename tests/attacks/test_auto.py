@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, attack
+from gradleak import Client, TargetModel, attack
 from gradleak.attacks.film import Film, FilmOptions
 from gradleak.attacks.parts import encoders
 from gradleak.budget import Budget
@@ -84,3 +84,12 @@ def test_a_part_of_a_budget_ends_with_the_whole() -> None:
     assert part.over
     assert part.reason == "interrupted"
     assert Budget().part(0.1).seconds is None
+
+
+def test_a_stage_that_was_cut_short_is_said(tiny_bert: TargetModel) -> None:
+    """Whatever the other stages did: a trial that ran out of its budget must never count as completed."""
+    update = Client(tiny_bert).update(TEXTS[:2], [0, 1])
+    for steps in (1, 3, 9, 27):
+        (found,) = attack(update, tiny_bert, "auto", budget=Budget(steps=steps), steps=50, prior="none")
+        whole = all(sentence.certified for sentence in found.sentences) and len(found.sentences) == 2
+        assert whole or found.status == "budget-exhausted"

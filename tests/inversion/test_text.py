@@ -170,7 +170,7 @@ def test_a_classifiers_update_is_read_too(tiny_bert, tmp_path):
 
 def test_a_large_models_bins_stay_few(minilm):
     coordinates = sum(parameter.numel() for parameter in minilm.parameters().values())
-    assert usual_network(minilm).share * coordinates <= 110_000
+    assert round(usual_network(minilm).share * coordinates) == 110_000
     with pytest.raises(GradleakError, match="features"):
         usual_network(minilm, features="hushed")
 
@@ -199,6 +199,17 @@ def test_other_updates_are_refused(model, trained, client, message):
     update = Client(model, **client).update(["The loan was refused."])
     with pytest.raises(GradleakError, match=message):
         attack(update, model, "lti", inverter=str(trained[0]))
+
+
+def test_sequences_the_model_cannot_take_are_refused(model, tmp_path):
+    with pytest.raises(GradleakError, match="takes at most 64 tokens, not sequences of 65"):
+        train_inverter(model, tmp_path / "out", aux=TEXTS, network=usual_network(model, length=65))
+    assert not (tmp_path / "out").exists()
+
+
+def test_structured_features_of_what_is_not_sent_are_refused(model):
+    with pytest.raises(GradleakError, match=r"structured features need transformer\.wpe\.weight, which is not sent"):
+        TextProblem(model, auxiliary(model), parse_defenses(["layers:send=1"]), NETWORK)
 
 
 def test_other_batches_models_and_folders_are_refused(model, trained, tmp_path):

@@ -21,4 +21,5 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "subspace": "gradleak.attacks.subspace:Subspace",
         "tag": "gradleak.attacks.tag:Tag",
     },
+    base=Attack,
 )

@@ -134,10 +134,9 @@ class Film(Attack):
         length = min(options.length, model.max_length)
         reader: PlainReader | ExplainedReader
         if explainer is None:
-            reader, groups = PlainReader(model, bag), min(options.groups, _certain(starts, counts) or len(starts))
+            reader, groups = PlainReader(model, bag), options.groups
             settings = _plain_settings(options, length, bag, counts, ends)
-            # What was read but not predicted began a sentence, so those starts come first.
-            queue = [Grown((start,), (), ()) for start in sorted(starts, key=counts.__contains__)]
+            queue = [Grown((start,), (), ()) for start in _beginning(starts, counts)]
         else:
             reader, groups = ExplainedReader(explainer, bag), options.groups
             settings = BeamSettings(options.beams, options.repeat, length, WEIGHT)
@@ -216,9 +215,10 @@ class Film(Attack):
         return sorted(found.items(), key=lambda pair: pair[1], reverse=True)
 
 
-def _certain(starts: Mapping[int, float], counts: Mapping[int, int]) -> int:
-    """How many starts were read but never predicted; 0 where predictions do not show."""
-    return sum(start not in counts for start in starts) if counts else 0
+def _beginning(starts: Mapping[int, float], counts: Mapping[int, int]) -> list[int]:
+    """The starts that were read but never predicted, so that they began a sentence; all if that does not show."""
+    certain = [start for start in starts if start not in counts] if counts else []
+    return certain or list(starts)
 
 
 def _plain_settings(

@@ -17,6 +17,9 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
 from gradleak.update import Update
 
+# Updates that are read at once.
+TOGETHER = 32
+
 
 class LtiOptions(AttackOptions):
     inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; must be said")
@@ -44,22 +47,25 @@ class Lti(Attack):
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
         reader = TextReader(self.options.inverter, model)
-        found = []
+        found: list[Reconstruction] = []
         progress.begin(self.name, len(updates), "updates")
-        for number, update in enumerate(updates, start=1):
+        for first in range(0, len(updates), TOGETHER):
+            some = updates[first : first + TOGETHER]
             started = time.monotonic()
             with peak_memory(model.device) as memory:
-                read = None if budget.over else reader.read(update, self.options.passes)
-            found.append(
+                read = [None] * len(some) if budget.tick() else reader.read(some, self.options.passes)
+            spent = (time.monotonic() - started) / len(some)
+            found += [
                 Reconstruction(
-                    sentences=[] if read is None else [_sentence(read, model)],
-                    lengths=None if read is None else [reader.settings.length],
-                    seconds=time.monotonic() - started,
+                    sentences=[] if one is None else [_sentence(one, model)],
+                    lengths=None if one is None else [reader.settings.length],
+                    seconds=spent,
                     peak_memory_mb=memory.megabytes,
-                    status="completed" if read is not None else budget.reason,
+                    status=budget.reason if one is None else "completed",
                 )
-            )
-            progress.advance(number)
+                for one in read
+            ]
+            progress.advance(len(found))
         progress.end()
         return found
 

@@ -21,6 +21,7 @@ from gradleak.attacks.parts.knowledge import Knowledge, gather
 from gradleak.attacks.parts.search import MatchingSearch
 from gradleak.attacks.parts.shares import signal_shares
 from gradleak.budget import Budget
+from gradleak.errors import GradleakError
 from gradleak.matching.distances import Distance, DistanceName
 from gradleak.matching.engine import Engine, FactorEngine
 from gradleak.matching.memory import parse_memory
@@ -182,6 +183,8 @@ def _engine(
 ) -> Engine:
     distance = Distance(options.distance, options.l1_weight)
     if options.fedavg == "unrolled" and updates[0].manifest.client.name == "fedavg":
+        if any(update.manifest.clients > 1 for update in updates):
+            raise GradleakError("fedavg=unrolled takes one client's steps again; this update is the mean of several")
         rules = [update.manifest.client for update in updates]
         return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
     tensors = [gradient.tensors for gradient in gradients]

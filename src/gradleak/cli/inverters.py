@@ -33,9 +33,9 @@ def train_inverter(
         typer.Option(help="Bins of hashed features as a share of the coordinates; default: 0.1, or less."),
     ] = None,
     length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence, special ones counted.")] = 16,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Sequences of a step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Largest step size of Adam.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps. Default: 300.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences of a step. Default: 32.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Largest step size of Adam. Default: 0.001.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
 ) -> None:
     """Train a network that reads text off updates of one model under one defence, for the attack lti."""

@@ -65,6 +65,7 @@ def sweep(
     print_table(result.lines, Console())
     typer.echo(", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
     typer.echo(f"table  {result.folder / CSV_FILE}\ncells  {result.folder / 'cells'}")
+    typer.echo(f"what it means: gradleak verdict {result.folder}; with a page: gradleak report {result.folder}")
     finish(limit)
     if set(result.statuses) & {"failed", "not run"}:
         raise typer.Exit(1)

@@ -20,6 +20,7 @@ DEFENSES: Registry[type[Defense]] = Registry(
         "quantize": "gradleak.defenses.coarse:Quantization",
         "sign": "gradleak.defenses.coarse:SignCompression",
     },
+    base=Defense,
 )
 
 

@@ -41,7 +41,7 @@ def acts_on_parts(defenses: Sequence[Defense]) -> bool:
     return all(isinstance(defense, COORDINATEWISE) for defense in defenses)
 
 
-def random(defenses: Sequence[Defense]) -> bool:
+def is_random(defenses: Sequence[Defense]) -> bool:
     """Whether the same gradient is sent differently each time."""
     return any(isinstance(defense, GaussianNoise | Masking) for defense in defenses)
 

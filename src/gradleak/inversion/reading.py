@@ -81,10 +81,11 @@ class TextReader:
             raise GradleakError(f"{folder}: its weights do not fit its manifest") from error
         self.network.eval()
 
-    def read(self, update: Update, passes: int) -> Read:
-        """The likeliest token at every position of the text."""
-        self.manifest.refuse_others(update)
-        tensors = {name: tensor[None] for name, tensor in update.tensors.items()}
+    def read(self, updates: Sequence[Update], passes: int) -> list[Read]:
+        """The likeliest token at every position of each update's text."""
+        for update in updates:
+            self.manifest.refuse_others(update)
+        tensors = {name: torch.stack([update.tensors[name] for update in updates]) for name in self.features.names}
         tokens, sure = tell(self.network, self.features, tensors, self.model.text_tokens, passes)
         inner = slice(len(self.model.prefix), self.settings.length - len(self.model.suffix))
-        return Read(tokens[0, inner].tolist(), sure[0, inner].tolist())
+        return [Read(*pair) for pair in zip(tokens[:, inner].tolist(), sure[:, inner].tolist(), strict=True)]

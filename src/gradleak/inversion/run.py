@@ -10,6 +10,7 @@ from typing import Any
 from gradleak import assets
 from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
+from gradleak.errors import GradleakError
 from gradleak.files import output_folder
 from gradleak.inversion.auxiliary import gather_auxiliary
 from gradleak.inversion.networks import NetworkSettings
@@ -50,6 +51,10 @@ def train_inverter(
     are from `aux` if there is another corpus. Returns the manifest and the share of held-out tokens that are told.
     """
     network, settings = network or usual_network(model), settings or TrainSettings()
+    if network.length > model.max_length:
+        raise GradleakError(
+            f"{model.name} takes at most {model.max_length} tokens, not sequences of {network.length}"
+        )
     chain = parse_defenses(defenses)
     with output_folder(out) as folder:
         auxiliary = gather_auxiliary(

@@ -10,8 +10,9 @@ from torch import Tensor
 from gradleak.attacks.run import derive_seed
 from gradleak.defenses.base import Defense
 from gradleak.defenses.noise import GaussianNoise
+from gradleak.errors import GradleakError
 from gradleak.inversion.auxiliary import Auxiliary
-from gradleak.inversion.defended import acts_on_parts, check_learnable, defend, random
+from gradleak.inversion.defended import acts_on_parts, check_learnable, defend, is_random
 from gradleak.inversion.features import Guess, Hashed
 from gradleak.inversion.networks import IGNORED, NetworkSettings, TokenInverter
 from gradleak.inversion.reading import features_for, inverter_for, tell
@@ -49,6 +50,9 @@ class TextProblem(Problem):
             trained = defense.trained(trained, model)
         self.shapes = self._sent(trained, defenses)
         self.features = features_for(settings, model, self.shapes)
+        missing = [name for name in self.features.names if name not in self.shapes]
+        if missing:
+            raise GradleakError(f"structured features need {missing[0]}, which is not sent; use hashed ones")
         # Noise on every coordinate is noise on the bins, so it can come after hashing, on what was kept.
         last = defenses[-1] if defenses else None
         self._noise = last.sigma if settings.features == "hashed" and isinstance(last, GaussianNoise) else None
@@ -150,7 +154,7 @@ class TextProblem(Problem):
     def _memory(self) -> Tensor | None:
         """Room for all sequences' features where they come again the same: hashed ones, no chance in the defence."""
         count, size = len(self.auxiliary.sequences), self.features.size
-        again = self.settings.features == "hashed" and not self.auxiliary.pseudo and not random(self._defenses)
+        again = self.settings.features == "hashed" and not self.auxiliary.pseudo and not is_random(self._defenses)
         if not again or count * size > KEPT:
             return None
         self._known = torch.zeros(count, dtype=torch.bool)

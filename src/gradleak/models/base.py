@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import torch
@@ -56,11 +57,7 @@ class Target(ABC):
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of all weights, so that an update can tell whether it was made with this very model."""
-        digest = hashlib.sha256()
-        for name, parameter in sorted(self.module.named_parameters()):
-            digest.update(name.encode())
-            digest.update(parameter.detach().float().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:32]
+        return fingerprint_of(dict(self.module.named_parameters()))
 
     @abstractmethod
     def copied(self) -> Self:
@@ -77,3 +74,12 @@ class Target(ABC):
     @abstractmethod
     def check_known(self, known: Known) -> None:
         """Refuse what a manifest grants if it cannot be true of this model."""
+
+
+def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
+    """A hash of named weights, whatever their order and precision."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]

@@ -12,6 +12,7 @@ import torch
 
 from gradleak import assets
 from gradleak.errors import GradleakError
+from gradleak.files import output_folder
 from gradleak.models.drawn import DRAWN, is_drawn, load_drawn
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
@@ -73,6 +74,14 @@ def load_model(
     return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
 
 
+def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
+    """Write a Hugging Face folder that `load_model` takes."""
+    with output_folder(folder), quiet():
+        module.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
 def _adapted(
     folder: Path, task: Task | None, num_labels: int | None, head_seed: int, device: str, progress: Progress
 ) -> TargetModel:
@@ -120,7 +129,7 @@ def _from_object(module: Any, tokenizer: Any, task: Task | None, device: torch.d
     if getattr(module.config, "_attn_implementation", "eager") != "eager":
         # The default fused attention has no second derivative on CPU.
         module.set_attn_implementation("eager")
-    chosen: Task = task or _task_of_class(type(module).__name__) or _default_task(module.config)
+    chosen: Task = task or task_of(module)
     return TargetModel(module.float().to(device), tokenizer, chosen, module.config.name_or_path or "model object")
 
 
@@ -179,6 +188,11 @@ def _draw(module: Any, missing: set[str], config: Any, seed: int) -> None:
                 parameter.zero_()
             else:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+
+
+def task_of(module: Any) -> Task:
+    """What a Hugging Face model is for: what its class says, or its configuration."""
+    return _task_of_class(type(module).__name__) or _default_task(module.config)
 
 
 def _default_task(config: Any) -> Task:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,8 @@ from gradleak.runner.crew import State
 from gradleak.runner.local import LOOK_EVERY, workers_that_fit
 from gradleak.runner.worker import Death, Worker, planned_memory
 
-try:
-    import ray
-    from ray.exceptions import RayError
-except ImportError as error:
-    raise GradleakError("this executor needs Ray: pip install 'gradleak[ray]'") from error
+# How many actors are asked at a time how far they are.
+ASKED = 50
 
 
 class Seat:
@@ -57,11 +55,11 @@ class RayCrew:
         address: str | None = None,
         gpus: float = 0.0,
     ) -> None:
-        _connect(address)
+        self._ray = connected(address)
         self._arguments = (threads, limits.model_dump_json(), device, str(Path.cwd()))
         # One call at a time runs a cell; the other may ask how far it is.
-        self._kind = ray.remote(num_cpus=threads, num_gpus=gpus, max_concurrency=2)(Seat)
-        self._size = workers or _fitting(threads, gpus)
+        self._kind = self._ray.remote(num_cpus=threads, num_gpus=gpus, max_concurrency=2)(Seat)
+        self._size = workers or _fitting(self._ray.cluster_resources(), threads, gpus)
         self._free: list[Any] = []
         self._busy: dict[Any, tuple[Any, Cell]] = {}
         self._asked: dict[Any, str] = {}
@@ -80,50 +78,63 @@ class RayCrew:
         self._busy[seat.run.remote(cell.model_dump_json())] = (seat, cell)
 
     def wait(self, seconds: float) -> list[tuple[Cell, SweepCell | Death]]:
-        ready, _ = ray.wait(list(self._busy), num_returns=1, timeout=seconds) if self._busy else ([], [])
+        ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=seconds) if self._busy else ([], [])
         return [self._end(reference) for reference in ready]
 
     def _end(self, reference: Any) -> tuple[Cell, SweepCell | Death]:
         seat, cell = self._busy.pop(reference)
         self._told.pop(cell.id, None)
         try:
-            end = ray.get(reference)
-        except RayError as error:  # the node or the actor is gone; another seat will be taken
+            end = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:  # the node or the actor is gone; another seat will be taken
             return cell, Death(f"its Ray actor is gone: {str(error).strip().splitlines()[0][:300]}")
         self._free.append(seat)
         return cell, end
 
     def states(self) -> list[State]:
         """What the actors last said of themselves; nobody is waited for."""
-        ready, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0) if self._asked else ([], [])
+        ready, _ = (
+            self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0) if self._asked else ([], [])
+        )
         for reference in ready:
             name = self._asked.pop(reference)
             try:
-                self._told[name] = State(name, *ray.get(reference))
-            except RayError:
+                self._told[name] = State(name, *self._ray.get(reference))
+            except self._ray.exceptions.RayError:
                 continue
         running = {cell.id: seat for seat, cell in self._busy.values()}
-        for name in running.keys() - set(self._asked.values()):
+        unasked = [name for name in running if name not in self._asked.values()]
+        # Those not heard of yet come first; hundreds of questions at once would keep the driver busy.
+        for name in sorted(unasked, key=lambda name: name in self._told)[: ASKED - len(self._asked)]:
             self._asked[running[name].state.remote()] = name
         return [self._told.get(name, State(name, "starting", 0.0)) for name in running]
 
     def close(self) -> None:
         for seat in (*self._free, *(seat for seat, _ in self._busy.values())):
-            ray.kill(seat)
+            self._ray.kill(seat)
         self._free, self._busy = [], {}
 
 
-def _connect(address: str | None) -> None:
+def connected(address: str | None) -> Any:
+    """The library, connected to a cluster, or to one that it starts here."""
+    try:
+        import ray
+    except ImportError as error:
+        raise GradleakError("this executor needs Ray: pip install 'gradleak[ray]'") from error
     if not ray.is_initialized():
         try:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # it has no error of its own for a cluster that is not there or does not start
             where = f"at {address}" if address else "on this machine"
             raise GradleakError(f"no Ray cluster {where}: {str(error).splitlines()[0]}") from error
+    return ray
 
 
-def _fitting(threads: int, gpus: float) -> int:
-    """As many actors as the cluster has processors and GPUs for."""
-    there = ray.cluster_resources()
+def _fitting(there: Mapping[str, float], threads: int, gpus: float) -> int:
+    """As many actors as the cluster has processors and GPUs for.
+
+    >>> _fitting({"CPU": 16.0, "GPU": 2.0}, 2, 0.5), _fitting({"CPU": 3.0}, 2, 0.0)
+    (4, 1)
+    """
     by_cpu = int(there.get("CPU", 1) // threads)
     return max(1, min(by_cpu, int(there.get("GPU", 0) / gpus)) if gpus else by_cpu)

@@ -17,7 +17,7 @@ from gradleak.runner.identity import plan_cells
 from gradleak.runner.known import read_known, write_known
 from gradleak.runner.local import LocalCrew, workers_that_fit
 from gradleak.runner.loop import Loop, look
-from gradleak.runner.plan import SweepConfig
+from gradleak.runner.plan import SweepConfig, load_sweep
 from gradleak.runner.store import PLAN, Plan, Store
 from gradleak.runner.table import Line, lines, write_table
 from gradleak.runner.worker import planned_memory
@@ -37,7 +37,7 @@ class SweepResult:
 
 
 def sweep(
-    config: SweepConfig,
+    config: SweepConfig | str | Path,
     out: str | Path | None = None,
     *,
     workers: int | None = None,
@@ -49,8 +49,10 @@ def sweep(
     """Run every cell of a sweep that is not finished yet, and write the table of all.
 
     Cells lie in the folder as they end and are not run again; another sweep may work in the same folder at the same
-    time. `crew` runs the cells somewhere else than in `workers` processes of this machine.
+    time. `config` may be the path of a sweep.yaml. `crew` runs the cells somewhere else than in `workers` processes
+    of this machine.
     """
+    config = config if isinstance(config, SweepConfig) else load_sweep(Path(config))
     folder = sweep_folder(config, out)
     with output_folder(folder), Store(folder) as store:
         known = read_known(folder)

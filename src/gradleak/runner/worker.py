@@ -116,6 +116,7 @@ class Worker:
             stderr=self._words,
             env=environment,
             cwd=self._folder,
+            start_new_session=True,  # Ctrl-C is for the sweep, which then ends its workers
         )
         self._fresh = True
         self._heard: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

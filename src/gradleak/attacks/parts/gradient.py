@@ -16,6 +16,5 @@ def as_gradient(update: Update) -> Update:
     rule = update.manifest.client
     if rule.name == "fedsgd":
         return update
-    sentences = update.known.size or rule.batch
-    scale = 1 / (rule.lr * rule.steps(sentences))
+    scale = 1 / (rule.lr * update.local_steps)
     return dataclasses.replace(update, tensors={name: t * scale for name, t in update.tensors.items()})

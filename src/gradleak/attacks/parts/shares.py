@@ -31,9 +31,10 @@ def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:
         level = noise_level(update, model)
         grids = {name: grid_step(tensor) for name, tensor in update.tensors.items()}
         return {name: level * level if step is None else step * step / 12 for name, step in grids.items()}
-    steps = rule.steps(update.known.size or rule.batch)
+    # Errors of several clients are independent, so their mean has less of them.
+    roundings = update.local_steps / update.manifest.clients
     weights = model.parameters()
-    return {name: steps * _rounding(weights[name].detach()) for name in update.tensors}
+    return {name: roundings * _rounding(weights[name].detach()) for name in update.tensors}
 
 
 def _rounding(weight: torch.Tensor) -> float:

@@ -1,0 +1,54 @@
+"""The command that brings updates of other training in: convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from gradleak.cli.app import app
+from gradleak.cli.options import LOADING, Model, takes
+from gradleak.errors import GradleakError
+
+
+@app.command()
+@takes(LOADING, model=Model)
+def convert(
+    given: dict[str, Any],
+    out: Annotated[Path, typer.Option(help="The update folder to write.")],
+    before: Annotated[Path | None, typer.Option(help="Weights before training: .safetensors or .pt.")] = None,
+    after: Annotated[Path | None, typer.Option(help="Weights after training.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Step size of the training between them.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Its number of steps.")] = None,
+    gradient: Annotated[Path | None, typer.Option(help="Instead of weights: a gradient of the mean loss.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Sentences trained on, if the attacker is to know.")] = None,
+    optimizer: Annotated[str, typer.Option(help="What took the steps; other than sgd is noted as rough.")] = "sgd",
+    dropout: Annotated[bool, typer.Option("--dropout", help="Dropout was on.")] = False,
+) -> None:
+    """Make an update folder from files of your own training: weights before and after it, or a gradient."""
+    from gradleak.config import load_config
+    from gradleak.converting import convert_gradient, convert_weights
+    from gradleak.integrations.recording import optimizer_note
+    from gradleak.models.load import load_model
+    from gradleak.terminal import LiveProgress
+
+    if (gradient is None) == (before is None or after is None):
+        raise GradleakError("give either --before and --after, with --lr and --steps, or --gradient")
+    config = load_config(None, given)
+    training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
+    new: Path | None = None
+    with LiveProgress() as progress:
+        model = load_model(
+            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
+        )
+        if before is None or after is None:
+            folder = convert_gradient(model, cast(Path, gradient), out, **training, progress=progress)
+        elif lr is None or steps is None:
+            raise GradleakError("weights before and after need --lr and --steps to be read as gradients")
+        else:
+            training |= {"lr": lr, "steps": steps, "notes": optimizer_note(optimizer)}
+            folder, new = convert_weights(model, before, after, out, **training, progress=progress)
+    typer.echo(f"update  {folder}")
+    if new is not None:
+        typer.echo(f"model   {new} (the weights before, which are not those of {config.model})")

@@ -1,0 +1,1 @@
+"""Update folders from training that is not ours: Flower, Hugging Face's Trainer, files of weights."""
