@@ -5,10 +5,12 @@ from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError
 from gradleak.attacks import ATTACKS
+from gradleak.attacks.images import IMAGE_ATTACKS
 from gradleak.budget import Budget
 from gradleak.defenses import parse_defenses
 from gradleak.inversion.networks import NetworkSettings
 from gradleak.inversion.training import TrainSettings
+from gradleak.models.lenet import is_image_model
 from gradleak.models.selection import parse_selection
 from gradleak.progress import SILENT
 from gradleak.reproducing import (
@@ -20,7 +22,7 @@ from gradleak.reproducing import (
     reproduce_utility,
     write_table,
 )
-from gradleak.scenario.datasets import DATASETS
+from gradleak.scenario.datasets import DATASETS, IMAGE_DATASETS
 from gradleak.tradeoff.rounds import RoundSettings
 from gradleak.update import ClientRule
 
@@ -56,11 +58,12 @@ def run(place, **extra):
 def test_recipes_that_come_with_the_package(name):
     recipe = load_recipe(name)
     assert len({cell.name for cell in recipe.cells}) == len(recipe.cells)
+    images = is_image_model(recipe.model)
     for cell in recipe.cells:
-        ATTACKS.get(cell.attack).from_settings(cell.options)
+        (IMAGE_ATTACKS if images else ATTACKS).get(cell.attack).from_settings(cell.options)
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
-        assert cell.data in DATASETS
+        assert cell.data in (IMAGE_DATASETS if images else DATASETS)
         if cell.inverter is not None:
             assert {cell.inverter.aux, cell.inverter.other or cell.inverter.aux} <= set(DATASETS)
             TrainSettings.model_validate(cell.inverter.training)
@@ -191,6 +194,6 @@ def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch)
     ((_, first),) = reproduce(recipe, **given)
     assert "token_accuracy" in first.summary
     assert len(list((tmp_path / "out" / "inverters").iterdir())) == 1
-    monkeypatch.setattr("gradleak.reproducing.train_inverter", None)  # it must not be asked again
+    monkeypatch.setattr("gradleak.recipe_benches.train_inverter", None)  # it must not be asked again
     ((_, more),) = reproduce(recipe, **given, trials=3)
     assert len(more.trials) == 3

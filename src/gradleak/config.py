@@ -27,7 +27,7 @@ class AuditConfig(BaseModel):
     model: str = Field("minilm", description="built-in name, Hugging Face folder or hub id")
     task: TaskName | None = None
     num_labels: int | None = Field(None, ge=2)
-    data: str = Field("builtin", description="built-in corpus, or a .txt, .csv, .tsv or .jsonl file")
+    data: str = Field("builtin", description="built-in corpus, a .txt, .csv, .tsv or .jsonl file; .npz for images")
     text_column: str | None = None
     label_column: str | None = None
     max_tokens: int | None = Field(None, ge=3)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
 
 from gradleak import assets
+
+if TYPE_CHECKING:
+    from gradleak.attacks.base import Method
 
 
 def print_assets() -> None:
@@ -29,6 +34,7 @@ def print_assets() -> None:
 def print_models() -> None:
     from gradleak.models.drawn import DRAWN
     from gradleak.models.families import FAMILIES
+    from gradleak.models.lenet import LENET, LENET_SUMMARY
     from gradleak.models.load import BUILT_IN
 
     built_in = Table(title="Built in", title_justify="left")
@@ -36,6 +42,7 @@ def print_models() -> None:
         built_in.add_column(heading)
     for name, task in BUILT_IN.items():
         built_in.add_row(name, task, assets.find(name).summary)
+    built_in.add_row(LENET, "image-classification", f"{LENET_SUMMARY}; {LENET}:seed=0,channels=3,size=32,classes=10")
     for name, summary in DRAWN.items():
         built_in.add_row(name, "causal-lm", summary)
     families = Table(title="Families: any Hugging Face folder or hub id of these", title_justify="left")
@@ -50,17 +57,27 @@ def print_models() -> None:
 
 def print_attacks() -> None:
     from gradleak.attacks import ATTACKS
+    from gradleak.attacks.images import IMAGE_ATTACKS
 
     console = Console()
     for name in ATTACKS.names():
-        kind = ATTACKS.get(name)
-        table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
-        for heading in ("option", "default", "what it does"):
-            table.add_column(heading)
-        defaults = kind.Options()
-        for key, field in kind.Options.model_fields.items():
-            table.add_row(key, str(getattr(defaults, key)), field.description or "")
+        _print_attack(console, name, ATTACKS.get(name))
+    console.print("\nOn image models:\n", style="bold")
+    for name in IMAGE_ATTACKS.names():
+        _print_attack(console, name, IMAGE_ATTACKS.get(name))
+
+
+def _print_attack(console: Console, name: str, kind: type[Method]) -> None:
+    table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
+    for heading in ("option", "default", "what it does"):
+        table.add_column(heading)
+    defaults = kind.Options()
+    for key, field in kind.Options.model_fields.items():
+        table.add_row(key, str(getattr(defaults, key)), field.description or "")
+    if kind.Options.model_fields:
         console.print(table)
+    else:
+        console.print(f"[bold]{name}[/]: {kind.summary}")
 
 
 def print_defenses() -> None:

@@ -53,13 +53,18 @@ def reconstruct(
 
 def score_files(reconstruction: Path, truth: Path, model: str, entities: bool = False) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
-    try:
-        found = Reconstruction.model_validate_json(reconstruction.read_bytes())
-    except OSError as error:
-        raise GradleakError(f"cannot read {reconstruction}: {error.strerror}") from error
-    except ValidationError as error:
-        raise GradleakError(f"{reconstruction} is not a reconstruction: {error.errors()[0]['msg']}") from error
+    found = load_reconstruction(reconstruction)
     return score(found, load_truth(truth).texts, load_model(model), entities=entities)
+
+
+def load_reconstruction(path: Path) -> Reconstruction:
+    """Read back what `attack` wrote."""
+    try:
+        return Reconstruction.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise GradleakError(f"{path} is not a reconstruction: {error.errors()[0]['msg']}") from error
 
 
 def print_reconstruction(found: Reconstruction) -> None:
@@ -71,7 +76,10 @@ def print_reconstruction(found: Reconstruction) -> None:
         sure = "certified" if sentence.certified else f"{sentence.confidence:.2f}"
         table.add_row(str(number), Text(sentence.text), sure)
     console = Console()
-    console.print(table)
+    if found.images:
+        console.print(f"{len(found.images)} recovered, as PNG data URIs under `images` of the reconstruction")
+    else:
+        console.print(table)
     if found.found:
         labels = f"labels {found.labels}" if "labels" in found.found else ""
         lengths = f"lengths {found.lengths}" if "lengths" in found.found else ""

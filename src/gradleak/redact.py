@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from gradleak.results import Results, Trial
+from gradleak.words import of_images
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -22,10 +23,11 @@ class _Masker:
 
 
 def redact(results: Results) -> Results:
-    """A copy with all texts masked and all token lists emptied."""
+    """A copy with all texts masked and all token lists emptied; images are taken out."""
     if results.redacted:
         return results
-    trials = [_masked(trial) for trial in results.trials]
+    mask = _without_images if of_images(results) else _masked
+    trials = [mask(trial) for trial in results.trials]
     return results.model_copy(update={"trials": trials, "redacted": True})
 
 
@@ -45,3 +47,9 @@ def _masked(trial: Trial) -> Trial:
             ),
         }
     )
+
+
+def _without_images(trial: Trial) -> Trial:
+    pairs = [pair.model_copy(update={"truth": "", "reconstruction": ""}) for pair in trial.pairs]
+    found = trial.reconstruction.model_copy(update={"images": []})
+    return trial.model_copy(update={"pairs": pairs, "truth": [""] * len(trial.truth), "reconstruction": found})

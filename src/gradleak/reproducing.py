@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -14,32 +14,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from rich.console import Console
 from rich.table import Table
 
-from gradleak.attacks import ATTACKS
-from gradleak.auditing import audit
 from gradleak.budget import Budget
-from gradleak.cells import identity
 from gradleak.config import read_yaml
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, write_text
-from gradleak.inversion.run import train_inverter, usual_network
-from gradleak.inversion.saved import MANIFEST as INVERTER
-from gradleak.inversion.training import STATE_FILE, TrainSettings
-from gradleak.models.load import load_model
+from gradleak.models.base import Target
 from gradleak.models.selection import ALL
-from gradleak.models.target import TargetModel
 from gradleak.progress import Progress
+from gradleak.recipe_benches import ImageBench, TextBench, bench_of
 from gradleak.registry import suggest
 from gradleak.results import FILE, Results, load_results
-from gradleak.scenario.client import DEFAULT_GRANTS
-from gradleak.scenario.data import Row
 from gradleak.scenario.datasets import read_dataset
+from gradleak.scenario.sender import DEFAULT_GRANTS
 from gradleak.scoring.entities import NERR
 from gradleak.scoring.interval import Interval
 from gradleak.tradeoff.utility import UtilityResults, utility
 from gradleak.version import __version__
-from gradleak.words import METRIC_NAMES
+from gradleak.words import ALL_METRIC_NAMES, IMAGE_METRIC_NAMES, figure
 
 TABLE_FILE = "table.md"
+# Metrics that are measured only when they are asked for, and the setting that asks.
+ON_REQUEST = {NERR: "entities", "lpips": "lpips"}
 
 
 class InverterPart(BaseModel):
@@ -132,8 +127,8 @@ class Recipe(BaseModel):
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
-            if name not in METRIC_NAMES:
-                raise ValueError(f"unknown metric {name!r}; {suggest(name, METRIC_NAMES)}")
+            if name not in ALL_METRIC_NAMES:
+                raise ValueError(f"unknown metric {name!r}; {suggest(name, ALL_METRIC_NAMES)}")
         return names
 
 
@@ -178,29 +173,26 @@ def reproduce(
     A cell that the budget cut short is not written, so that the next run does it whole.
     """
     limit = budget or Budget()
-    target = load_model(model or recipe.model, progress=progress)
-    every = [cell for line in recipe.cells for cell in line.on(len(target.adapter.layers))]
+    bench = bench_of(model or recipe.model, data_dir, progress)
+    every = [cell for line in recipe.cells for cell in line.on(bench.layers)]
     cells = [cell for cell in every if only is None or re.search(only, cell.name, re.IGNORECASE)]
     if not cells:
         raise GradleakError(f"no cell matches {only!r}; cells: {', '.join(cell.name for cell in every)}")
-    rows = {name: read_dataset(name, data_dir) for name in dict.fromkeys(_corpora(cells))}
+    for cell in cells:
+        bench.check(cell)  # what is missing should be said now, not after hours
     with output_folder(out) as folder:
         for cell in cells:
-            chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {})}})
+            chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {}, bench)}})
             settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
-            if NERR in recipe.metrics:
-                settings["entities"] = True
+            settings |= {flag: True for metric, flag in ON_REQUEST.items() if metric in recipe.metrics}
             if recipe.window is not None:
                 settings["window"] = recipe.window
-            place = folder / _identity(chosen, settings, target)
+            place = folder / _identity(chosen, settings, bench.model)
             if not (place / FILE).is_file():
                 if limit.over:
                     return
-                trained = _with_inverter(chosen, folder, target, rows, limit, progress)
-                if trained is None:
-                    return
-                results = _run(trained, settings, target, rows[cell.data], limit, progress)
-                if results.status != "completed":
+                results = bench.run(chosen, settings, folder, limit, progress)
+                if results is None or results.status != "completed":
                     return
                 with output_folder(place):
                     results.save(place)
@@ -232,63 +224,13 @@ def reproduce_utility(
     )
 
 
-def _run(
-    cell: Cell, settings: dict[str, Any], model: TargetModel, rows: Sequence[Row], budget: Budget, progress: Progress
-) -> Results:
-    return audit(
-        model,
-        data=rows,
-        attack=cell.attack,
-        options=cell.options,
-        batch_size=cell.batch_size,
-        client=cell.client,
-        defenses=cell.defenses,
-        observe=cell.observe,
-        budget=budget,
-        progress=progress,
-        **settings,
-    )
-
-
-def _corpora(cells: Sequence[Cell]) -> list[str]:
-    trained = [part for cell in cells if (part := cell.inverter) is not None]
-    others = [part.other for part in trained if part.other is not None]
-    return [*(cell.data for cell in cells), *(part.aux for part in trained), *others]
-
-
-def _with_inverter(
-    cell: Cell,
-    folder: Path,
-    model: TargetModel,
-    rows: Mapping[str, Sequence[Row]],
-    budget: Budget,
-    progress: Progress,
-) -> Cell | None:
-    """The cell with the network its attack needs, trained now or found in the folder; None if the budget ended it."""
-    part = cell.inverter
-    if part is None:
-        return cell
-    decides = {**part.model_dump(), "defenses": cell.defenses, "model": model.fingerprint}
-    place = folder / "inverters" / identity(cell.name, decides)
-    if not (place / INVERTER).is_file() or (place / STATE_FILE).is_file():
-        manifest, _ = train_inverter(
-            model, place, aux=[row.text for row in rows[part.aux]], pseudo=part.pseudo, size=part.size,
-            other=[row.text for row in rows[part.other]] if part.other else (), share=part.share,
-            defenses=cell.defenses, network=usual_network(model, **part.network),
-            settings=TrainSettings.model_validate(part.training), budget=budget, progress=progress,
-        )  # fmt: skip
-        if manifest.training.status != "completed":
-            return None
-    return cell.model_copy(update={"options": {**cell.options, "inverter": str(place)}})
-
-
-def _fitting(cell: Cell, options: dict[str, Any]) -> dict[str, Any]:
+def _fitting(cell: Cell, options: dict[str, Any], bench: TextBench | ImageBench) -> dict[str, Any]:
     """Options for all cells go to the attacks that have them."""
-    known = ATTACKS.get(cell.attack).Options.model_fields
+    known = bench.method(cell.attack).Options.model_fields
     return {key: value for key, value in options.items() if key in known}
 
 
-def _identity(cell: Cell, settings: dict[str, Any], model: TargetModel) -> str:
+def _identity(cell: Cell, settings: dict[str, Any], model: Target) -> str:
     """A folder name that changes with everything that decides the result."""
     # The whole update is what is seen unless a cell says otherwise, so cells measured before that could be said hold.
     aside = {"paper", "name", "every_layer_from"} | ({"observe"} if cell.observe == ALL else set())
@@ -328,7 +270,7 @@ def write_table(folder: Path, recipe: Recipe, done: Sequence[tuple[Cell, Results
 
 def _headings(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> list[str]:
     papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
-    ours = [METRIC_NAMES[name] for name in recipe.metrics]
+    ours = [ALL_METRIC_NAMES[name] for name in recipe.metrics]
     return ["", *ours, *_found(done), "trials", "s a trial", *(f"paper, {name}" for name in papers)]
 
 
@@ -342,12 +284,17 @@ def _lines(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> list[list[st
     lines = []
     for cell, results in done:
         seconds = sum(trial.seconds for trial in results.trials) / len(results.trials)
-        ours = [_interval(results.summary.get(name)) for name in recipe.metrics]
-        ours += [_interval(results.found.get(name)) for name in _found(done)]
+        ours = [_interval(name, results.summary.get(name)) for name in recipe.metrics]
+        ours += [_interval(name, results.found.get(name)) for name in _found(done)]
         theirs = [" / ".join(f"{x:g}" for x in cell.paper.get(name, ())) for name in papers]
         lines.append([cell.name, *ours, str(len(results.trials)), f"{seconds:.0f}", *theirs])
     return lines
 
 
-def _interval(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval.mean:.1f} [{interval.low:.0f}, {interval.high:.0f}]"
+def _interval(metric: str, interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    if metric in IMAGE_METRIC_NAMES:
+        low, mean, high = (figure(metric, value) for value in (interval.low, interval.mean, interval.high))
+        return f"{mean} [{low}, {high}]"
+    return f"{interval.mean:.1f} [{interval.low:.0f}, {interval.high:.0f}]"

@@ -12,8 +12,8 @@ from gradleak.budget import StopReason
 from gradleak.environment import Environment
 from gradleak.errors import GradleakError
 from gradleak.files import write_text
+from gradleak.models.base import Target, TargetTask
 from gradleak.models.selection import count_parameters, share_of
-from gradleak.models.target import TargetModel
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.score import Pair
 from gradleak.update import ClientRule, Update
@@ -39,11 +39,12 @@ class Scenario(_Model):
 
     model: str
     family: str
-    task: Literal["classification", "causal-lm"]
+    task: TargetTask
     model_fingerprint: str
     parameters: int
     data: str
     data_rows: int
+    auxiliary: int | None = Field(default=None, description="images of the same kind that the attacker holds")
     labels: Literal["given", "drawn", "none"] = Field(description="where the labels came from")
     batch_size: int
     trials: int
@@ -67,7 +68,7 @@ class Trial(_Model):
     index: int
     seed: int
     status: StopReason
-    truth: list[str]
+    truth: list[str] = Field(description="the private texts, or images as PNGs in data URIs")
     labels: list[int] | None
     reconstruction: Reconstruction
     pairs: list[Pair] = Field(description="true sentences with the reconstruction assigned to each")
@@ -108,7 +109,7 @@ class Results(_Model):
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
 
-def observed(update: Update, selection: str, model: TargetModel) -> Observed:
+def observed(update: Update, selection: str, model: Target) -> Observed:
     """What of the model an update shows."""
     return Observed(
         selection=selection,

@@ -15,7 +15,7 @@ from gradleak.highlight import highlight
 from gradleak.progress import Progress
 from gradleak.results import Results
 from gradleak.scoring.interval import Interval
-from gradleak.words import METRIC_MEANINGS, metric_labels, remarks, status_note, threat_model
+from gradleak.words import ALL_METRIC_MEANINGS, figure, metric_labels, of_images, remarks, status_note, threat_model
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
@@ -84,7 +84,8 @@ def print_results(results: Results, console: Console, *, sentences: int | None =
     )
     for line in threat_model(scenario):
         console.print(f"  {line}", style="dim")
-    console.print(sentence_table(results, sentences))
+    if not of_images(results):  # pictures are shown by the report
+        console.print(sentence_table(results, sentences))
     console.print(score_table(results))
     if note := status_note(results):
         console.print(note, style="bold yellow")
@@ -119,21 +120,26 @@ def score_table(results: Results) -> Table:
     """Every metric with its interval, beside the control."""
     seconds = sum(trial.seconds for trial in results.trials)
     count = len(results.trials)
+    scale = "" if of_images(results) else " from 0 to 100"
     table = Table(
-        title=f"Scores from 0 to 100, {count} trial{'s' if count > 1 else ''}, 95 % intervals, {seconds:.0f} s",
+        title=f"Scores{scale}, {count} trial{'s' if count > 1 else ''}, 95 % intervals, {seconds:.0f} s",
         title_justify="left",
     )
     for heading in ("metric", "attack", "control", "what it counts"):
         table.add_column(heading, no_wrap=heading != "what it counts")
     for name, label in metric_labels(results.summary).items():
         table.add_row(
-            label, _interval(results.summary[name]), _interval(results.control[name]), METRIC_MEANINGS[name]
+            label,
+            _interval(name, results.summary[name]),
+            _interval(name, results.control[name]),
+            ALL_METRIC_MEANINGS[name],
         )
     return table
 
 
-def _interval(interval: Interval) -> str:
-    return f"{interval.mean:5.1f} ({interval.low:.1f} to {interval.high:.1f})"
+def _interval(metric: str, interval: Interval) -> str:
+    low, mean, high = (figure(metric, value) for value in (interval.low, interval.mean, interval.high))
+    return f"{mean:>5} ({low} to {high})"
 
 
 def _fit(text: str, width: int) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,11 +20,9 @@ from torch import Tensor
 
 from gradleak.errors import GradleakError
 from gradleak.files import output_folder, replacing, write_text
+from gradleak.models.base import Target, TargetTask
 from gradleak.specs import checked, split_spec
 from gradleak.version import __version__
-
-if TYPE_CHECKING:
-    from gradleak.models.target import TargetModel
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"
 
@@ -114,7 +112,7 @@ class Manifest(BaseModel):
 
     schema_version: Literal[1] = 1
     written_by: str = f"gradleak {__version__}"
-    task: Literal["classification", "causal-lm"]
+    task: TargetTask
     family: str
     model_fingerprint: str | None = Field(default=None, description="hash of the global weights; null if unknown")
     client: ClientRule = ClientRule()
@@ -159,15 +157,13 @@ class Update:
             write_text(place / MANIFEST, self.manifest.model_dump_json(indent=2) + "\n")
         return place
 
-    def check(self, model: TargetModel) -> None:
+    def check(self, model: Target) -> None:
         """Refuse an update that does not belong to this model, saying how it differs."""
         manifest = self.manifest
         if manifest.task != model.task:
             raise GradleakError(f"the update is of a {manifest.task} model, {model.name} is loaded for {model.task}")
-        if manifest.family != model.adapter.family.name:
-            raise GradleakError(
-                f"the update is of a {manifest.family} model, {model.name} is a {model.adapter.family.name} model"
-            )
+        if manifest.family != model.family:
+            raise GradleakError(f"the update is of a {manifest.family} model, {model.name} is a {model.family} model")
         _check_fit({name: tuple(t.shape) for name, t in self.tensors.items()}, model)
         if manifest.model_fingerprint not in (None, model.fingerprint):
             raise GradleakError(
@@ -177,7 +173,7 @@ class Update:
         _check_known(manifest.known, model)
 
 
-def load_update(folder: str | Path, model: TargetModel | None = None) -> Update:
+def load_update(folder: str | Path, model: Target | None = None) -> Update:
     """Read an update folder, trusting nothing in it; with `model`, also check that it fits.
 
     >>> import tempfile
@@ -281,7 +277,7 @@ def _read_manifest(path: Path) -> Manifest:
         raise GradleakError(f"{path}: {where}: {first['msg']}") from error
 
 
-def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: TargetModel) -> None:
+def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: Target) -> None:
     parameters = model.parameters()
     strange = [name for name in shapes if name not in parameters]
     if strange:
@@ -297,17 +293,13 @@ def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: TargetModel) -> Non
             )
 
 
-def _check_known(known: Known, model: TargetModel) -> None:
+def _check_known(known: Known, model: Target) -> None:
     counts = {len(v) for v in (known.labels, known.lengths) if v is not None}
     if known.batch_size is not None:
         counts.add(known.batch_size)
     if len(counts) > 1:
         raise GradleakError("the manifest grants labels, lengths and a batch size that do not agree in number")
-    if model.task == "classification" and any(not 0 <= y < model.num_labels for y in known.labels or ()):
-        raise GradleakError(f"the manifest grants a label out of range; {model.name} has {model.num_labels} classes")
-    frame = len(model.prefix) + len(model.suffix)
-    if any(not frame < n <= model.max_length for n in known.lengths or ()):
-        raise GradleakError(f"the manifest grants a length outside {frame + 1} to {model.max_length}")
+    model.check_known(known)
 
 
 def _short(name: str) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container
 
 from gradleak.defenses import DEFENSES, parse_defenses
+from gradleak.models.base import TargetTask
 from gradleak.results import Observed, Results, Scenario
 from gradleak.scoring.batch import RECOVERED
 from gradleak.specs import split_spec
@@ -34,6 +35,18 @@ METRIC_MEANINGS = {
     "nerr": "named entities that the recovery holds, of sentences that have any",
 }
 
+# Of image models, pixels from 0 to 1: their name, what they count, and how many digits tell something.
+IMAGE_METRIC_NAMES = {"mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
+IMAGE_METRIC_MEANINGS = {
+    "mse": "mean squared error of a pixel; lower is closer",
+    "psnr": "peak signal-to-noise ratio in dB; higher is closer",
+    "ssim": "structural similarity, 1 for equal images; higher is closer",
+    "lpips": "how different they look to a network (VGG16); lower is closer",
+}
+_DIGITS = {"mse": 4, "psnr": 1, "ssim": 3, "lpips": 3}
+ALL_METRIC_NAMES = METRIC_NAMES | IMAGE_METRIC_NAMES
+ALL_METRIC_MEANINGS = METRIC_MEANINGS | IMAGE_METRIC_MEANINGS
+
 # Below this distance an update is explained up to rounding.
 EXPLAINED = 1e-4
 
@@ -41,6 +54,16 @@ _GRANTED = {
     "batch_size": "how many sentences the batch has",
     "labels": "their labels",
     "lengths": "their lengths in tokens",
+}
+_GRANTED_OF: dict[TargetTask, dict[str, str]] = {
+    "classification": _GRANTED,
+    "causal-lm": {name: what for name, what in _GRANTED.items() if name != "labels"},
+    "image-classification": {"batch_size": "how many images the batch has", "labels": "their labels"},
+}
+_EXAMPLE: dict[TargetTask, str] = {
+    "classification": "sentence",
+    "causal-lm": "sentence",
+    "image-classification": "image",
 }
 
 
@@ -50,17 +73,29 @@ def metric_labels(measured: Container[str]) -> dict[str, str]:
     >>> metric_labels({"nerr": 40.0, "rougeL": 75.0})
     {'rougeL': 'ROUGE-L', 'nerr': 'Entities (NERR)'}
     """
-    return {name: label for name, label in METRIC_NAMES.items() if name in measured}
+    return {name: label for name, label in ALL_METRIC_NAMES.items() if name in measured}
+
+
+def figure(metric: str, value: float) -> str:
+    """A score with the digits that tell something.
+
+    >>> figure("rougeL", 75.04), figure("mse", 0.01234)
+    ('75.0', '0.0123')
+    """
+    return f"{value:.{_DIGITS.get(metric, 1)}f}"
+
+
+def of_images(results: Results) -> bool:
+    return results.scenario.task == "image-classification"
 
 
 def threat_model(scenario: Scenario) -> list[str]:
     """What the attacker holds, in sentences."""
-    told = [_GRANTED[name] for name in _GRANTED if name in scenario.known]
-    untold = [_GRANTED[name] for name in _GRANTED if name not in scenario.known]
-    if scenario.task == "causal-lm":
-        untold = [what for what in untold if what != _GRANTED["labels"]]
+    granted = _GRANTED | _GRANTED_OF[scenario.task]
+    told = [what for name, what in granted.items() if name in scenario.known]
+    untold = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
     sentences = [
-        "The attacker sees one client's update and knows the global model, its weights and its tokenizer "
+        f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
         "(an honest-but-curious server).",
         f"{_client(scenario)}, {_defended(scenario.defenses)}.",
         f"The attacker is told {listing(told)}." if told else "The attacker is told nothing else.",
@@ -75,6 +110,12 @@ def threat_model(scenario: Scenario) -> list[str]:
     if untold:
         sentences.append(f"The attacker must find out {listing(untold)}.")
     return sentences
+
+
+def _held(scenario: Scenario) -> str:
+    if scenario.task != "image-classification":
+        return "its weights and its tokenizer"
+    return "its weights" + (f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else "")
 
 
 def seen(observed: Observed) -> str:
@@ -107,10 +148,10 @@ def _client(scenario: Scenario) -> str:
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
     if rule.name == "fedsgd":
         return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
-    steps = counted(rule.steps(size), "step")
+    steps, example = counted(rule.steps(size), "step"), _EXAMPLE[scenario.task]
     return (
-        f"The client trains on {counted(size, 'sentence')} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
-        f"{counted(rule.batch, 'sentence')} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
+        f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
+        f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
     )
 
 

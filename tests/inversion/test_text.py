@@ -10,7 +10,6 @@ from tiny import tiny_model
 
 from gradleak import Client, GradleakError, attack, score
 from gradleak.defenses import parse_defenses
-from gradleak.defenses.dpsgd import sentence_losses
 from gradleak.inversion.auxiliary import gather_auxiliary
 from gradleak.inversion.features import Guess, Structured
 from gradleak.inversion.networks import IGNORED, NetworkSettings
@@ -133,7 +132,7 @@ def test_known_tokens_take_the_mixture_apart(model):
     outputs = []
     last = model.adapter.parts[-1]["ffn_out"].module
     hook = last.register_forward_hook(lambda module, args, output: outputs.append(output))
-    losses = sentence_losses(model, batch, ids)
+    losses = model.own_losses(batch, ids)
     hook.remove()
     (wanted,) = torch.autograd.grad(losses.sum(), outputs)
     width, layers = wanted.shape[-1], len(model.adapter.layers)

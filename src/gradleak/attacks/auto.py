@@ -169,9 +169,8 @@ class Auto(Attack):
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
         for (name, _), members in groups.items():
-            kind = Subspace if name == Subspace.name else LampCos
+            kind: type[MatchingAttack] = Subspace if name == Subspace.name else LampCos
             attack = kind.from_settings(settings).prepared(model)
-            assert isinstance(attack, MatchingAttack)
             plan.append((attack, [number for number, _ in members], [rest for _, rest in members]))
         return plan
 

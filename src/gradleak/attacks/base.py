@@ -46,7 +46,8 @@ class Reconstruction(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    sentences: list[Sentence]
+    sentences: list[Sentence] = Field(default_factory=list, description="of a text model's update")
+    images: list[str] = Field(default_factory=list, description="of an image model's update: PNGs as data URIs")
     labels: list[int] | None = Field(default=None, description="classes granted to or found by the attack")
     lengths: list[int] | None = Field(default=None, description="token counts granted to or found by the attack")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
@@ -90,13 +91,8 @@ def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen
     return create_model(name, __base__=base, __module__=base.__module__, **fields)
 
 
-class Attack(ABC):
-    """One method of reading data back from updates.
-
-    A subclass names itself, says in a sentence what it does, lists its options, and implements `run`. It
-    may read the tensors and the manifest of an update and nothing else; `refuse` is the place for what an
-    update must grant.
-    """
+class Method:
+    """A name, a sentence about what it does, and options: what attacks on text and on images have in common."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -106,7 +102,7 @@ class Attack(ABC):
         self.options = options if options is not None else self.Options()
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Attack:
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """The attack with these options, given by name as text or as values."""
         try:
             return cls(cls.Options.model_validate(dict(settings)))
@@ -117,6 +113,15 @@ class Attack(ABC):
                 known = suggest(name, cls.Options.model_fields)
                 raise GradleakError(f"attack {cls.name!r} has no option {name!r}; {known}") from error
             raise GradleakError(f"option {name!r} of attack {cls.name!r}: {first['msg']}") from error
+
+
+class Attack(Method, ABC):
+    """One method of reading data back from updates.
+
+    A subclass names itself, says in a sentence what it does, lists its options, and implements `run`. It
+    may read the tensors and the manifest of an update and nothing else; `refuse` is the place for what an
+    update must grant.
+    """
 
     def prepared(self, model: TargetModel) -> Self:
         """The attack as it will run on this model; options left unsaid may depend on it."""

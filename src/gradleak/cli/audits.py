@@ -15,14 +15,16 @@ from gradleak.cli.options import (
     DATA,
     DRAWING,
     LOADING,
+    AuxiliaryData,
     Entities,
+    LpipsFlag,
     Model,
     Observe,
     Redact,
     Seed,
     takes,
 )
-from gradleak.cli.session import budget_of, finish, live, masked, said, show
+from gradleak.cli.session import budget_of, finish, live, masked, said, show, show_images
 
 if TYPE_CHECKING:
     from gradleak.config import AuditConfig
@@ -48,41 +50,43 @@ def audit(
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
     out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
     redact: Redact = False,
+    lpips: LpipsFlag = False,
 ) -> None:
     """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
     from gradleak.config import load_config
 
-    run_and_show(load_config(config, given | said(out=out, redact=redact or None)))
+    run_and_show(load_config(config, given | said(out=out, redact=redact or None)), lpips)
 
 
 @app.command()
 @takes(DATA | CLIENT | LOADING | DRAWING, observe=Observe)
 def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The update folder to write.")]) -> None:
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
-    from gradleak.capturing import capture_update
     from gradleak.config import load_config
+    from gradleak.configured import capture_of
     from gradleak.terminal import LiveProgress
 
     with LiveProgress() as progress:
-        folder, truth = capture_update(load_config(None, given), out, progress)
+        folder, truth = capture_of(load_config(None, given), out, progress)
     typer.echo(f"update  {folder}\ntruth   {truth}")
 
 
 @app.command()
-@takes(ATTACK | LOADING, model=Model, seed=Seed)
+@takes(ATTACK | LOADING, model=Model, seed=Seed, data=AuxiliaryData)
 def attack(
     given: dict[str, Any],
     update: Annotated[Path, typer.Argument(help="An update folder.")],
     out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
 ) -> None:
-    """Read text back from an update folder. No truth is needed and none is looked at."""
+    """Read text or images back from an update folder. No truth is needed and none is looked at."""
     from gradleak.config import load_config
-    from gradleak.reconstructing import print_reconstruction, reconstruct
+    from gradleak.configured import attack_of
+    from gradleak.reconstructing import print_reconstruction
 
     settings = load_config(None, given)
     limit = budget_of(settings)
     with live(limit) as progress:
-        found, written = reconstruct(update, settings, out, limit, progress)
+        found, written = attack_of(update, settings, out, limit, progress)
     print_reconstruction(found)
     if written:
         typer.echo(f"reconstruction  {written}")
@@ -97,26 +101,29 @@ def score(
     entities: Entities = None,
 ) -> None:
     """Compare a reconstruction with the truth."""
-    from gradleak.reconstructing import print_score, score_files
+    from gradleak.configured import print_score_of
 
-    print_score(score_files(reconstruction, truth, model or "minilm", bool(entities)))
+    print_score_of(reconstruction, truth, model or "minilm", bool(entities))
 
 
-def run_and_show(config: AuditConfig) -> None:
+def run_and_show(config: AuditConfig, lpips: bool = False) -> None:
     from datetime import datetime
 
-    from gradleak.auditing import audit as run_audit
+    from gradleak.configured import audit_of
     from gradleak.files import output_folder
     from gradleak.verdict.gather import Gathered
+    from gradleak.words import of_images
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     chosen = config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}"
     limit = budget_of(config)
     with output_folder(chosen) as folder:
         with live(limit) as progress:
-            settings = config.model_dump(exclude={"out", "redact", "budget"})
-            results = masked(run_audit(**settings, budget=limit, progress=progress), config.redact)
+            results = masked(audit_of(config, limit, progress, lpips), config.redact)
         place = results.save(folder)
-        show(Gathered(folder, [results]))
+        if of_images(results):
+            show_images(results, folder)
+        else:
+            show(Gathered(folder, [results]))
         typer.echo(f"results  {place}")
     finish(limit)

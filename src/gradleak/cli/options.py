@@ -14,7 +14,9 @@ Training = Annotated[
     str | None,
     typer.Option("--model", help="Folder of a training, as `gradleak finetune --checkpoints` writes it."),
 ]
-Data = Annotated[str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'.")]
+Data = Annotated[
+    str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'; an .npz of images for lenet.")
+]
 TextColumn = Annotated[str | None, typer.Option(help="Column of the text: name or 1-based number.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the label: name or 1-based number.")]
 AttackName = Annotated[str | None, typer.Option(help="See `gradleak attacks`.")]
@@ -48,6 +50,12 @@ MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tok
 Window = Annotated[int | None, typer.Option(help="Cut the texts into pieces of exactly so many tokens.")]
 Entities = Annotated[
     bool | None, typer.Option("--entities", help="Score named entities too (NERR); needs gradleak[entities].")
+]
+LpipsFlag = Annotated[
+    bool, typer.Option("--lpips", help="Compare images by LPIPS too; fetches 64 MB of weights once.")
+]
+AuxiliaryData = Annotated[
+    str | None, typer.Option("--data", help="For image models: an .npz whose x_train the attacker holds.")
 ]
 Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 Device = Annotated[str | None, typer.Option(help="Any torch device: cpu, cuda, mps.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,18 @@ def show(found: Gathered) -> None:
         print_results(found.results[0], console, sentences=20)
     print_verdict(verdict, console)
     typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_report(found)}")
+
+
+def show_images(results: Results, folder: Path) -> None:
+    """Print an audit of images and write its page."""
+    from rich.console import Console
+
+    from gradleak.report.images import outcome, write_image_report
+    from gradleak.terminal import print_results
+
+    print_results(results, console := Console())
+    console.print(outcome(results), style="bold")
+    typer.echo(f"\nreport   {write_image_report(results, folder)}")
 
 
 def masked(results: Results, wanted: bool) -> Results:

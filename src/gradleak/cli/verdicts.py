@@ -9,7 +9,7 @@ import typer
 
 from gradleak.cli.app import app
 from gradleak.cli.options import Redact
-from gradleak.cli.session import masked, show
+from gradleak.cli.session import masked, show, show_images
 
 if TYPE_CHECKING:
     from gradleak.verdict.gather import Gathered
@@ -34,7 +34,12 @@ def verdict(folder: Folder) -> None:
 @app.command()
 def report(folder: Folder, redact: Redact = False) -> None:
     """Print a result again and write its page anew; of a folder of many, one page for all."""
-    show(_gathered(folder, redact))
+    from gradleak.report.images import image_results
+
+    if (images := image_results(folder)) is not None:
+        show_images(masked(images, redact), folder)
+    else:
+        show(_gathered(folder, redact))
 
 
 @app.command()

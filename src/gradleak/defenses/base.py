@@ -10,11 +10,11 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from gradleak.models.target import Batch, TargetModel
+from gradleak.models.base import Examples, Target
 from gradleak.update import ClientRule
 
 # The gradient of a batch by the named parameters, as one local step computes it.
-Gradient = Callable[[TargetModel, Batch, Tensor, Sequence[str]], dict[str, Tensor]]
+Gradient = Callable[[Target, Examples, Tensor, Sequence[str]], dict[str, Tensor]]
 
 
 class Defense(BaseModel, ABC):
@@ -30,7 +30,7 @@ class Defense(BaseModel, ABC):
     summary: ClassVar[str]
     reveals: ClassVar[str]
 
-    def trained(self, names: Sequence[str], model: TargetModel) -> list[str]:
+    def trained(self, names: Sequence[str], model: Target) -> list[str]:
         """Those of the parameters that are still trained."""
         return list(names)
 
@@ -38,9 +38,7 @@ class Defense(BaseModel, ABC):
         """Its own way to compute the gradient of a local step; None if it leaves that alone."""
         return None
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         """The tensors as they are sent; all randomness comes from the generator."""
         return dict(tensors)
 

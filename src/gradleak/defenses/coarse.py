@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gradleak.defenses.base import Defense
-from gradleak.models.target import TargetModel
+from gradleak.models.base import Target
 
 
 class SignCompression(Defense):
@@ -17,9 +17,7 @@ class SignCompression(Defense):
     summary = "only the sign of every coordinate is sent"
     reveals = "that the values are signs: they are -1, 0 or 1"
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         return {name: tensor.sign() for name, tensor in tensors.items()}
 
 
@@ -30,9 +28,7 @@ class Quantization(Defense):
 
     bits: int = Field(8, ge=2, le=16, description="bits a coordinate")
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         return {name: rounded(tensor, self.bits) for name, tensor in tensors.items()}
 
 

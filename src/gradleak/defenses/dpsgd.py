@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from gradleak.defenses.accounting import epsilon, noise_for
 from gradleak.defenses.base import Defense, Gradient
 from gradleak.errors import GradleakError
-from gradleak.models.target import Batch, TargetModel
+from gradleak.models.base import Examples, Target
 from gradleak.update import ClientRule
 
 
@@ -70,15 +69,15 @@ class DpSgd(Defense):
     def gradient(self, generator: torch.Generator) -> Gradient:
         """Clipped and noised, of the mean over sentences of each sentence's own loss."""
 
-        def private(model: TargetModel, batch: Batch, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+        def private(model: Target, batch: Examples, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
             return _private_gradient(model, batch, targets, names, self.clip, self.multiplier, generator)
 
         return private
 
 
 def _private_gradient(
-    model: TargetModel,
-    batch: Batch,
+    model: Target,
+    batch: Examples,
     targets: Tensor,
     names: Sequence[str],
     clip: float,
@@ -98,14 +97,14 @@ def _private_gradient(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
         sampled = GradSampleModule(local.module, loss_reduction="mean", strict=False)
-        sentence_losses(local, batch, targets).mean().backward()
+        local.own_losses(batch, targets).mean().backward()
         reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
-        _check_sentences(reached, len(batch.ids))
+        _check_sentences(reached, len(batch))
         optimizer = DPOptimizer(
             torch.optim.SGD(list(reached.values()), lr=1.0),
             noise_multiplier=noise,
             max_grad_norm=clip,
-            expected_batch_size=len(batch.ids),
+            expected_batch_size=len(batch),
             generator=generator,
         )
         optimizer.pre_step()
@@ -113,22 +112,7 @@ def _private_gradient(
     return {name: p.grad.detach() for name, p in reached.items() if p.grad is not None}
 
 
-def sentence_losses(model: TargetModel, batch: Batch, targets: Tensor) -> Tensor:
-    """Every sentence's own loss, (batch,): for a language model the mean over its tokens."""
-    table, positions = model.adapter.positions, None
-    if table is not None:  # a row each, so that Opacus can tell the sentences apart
-        first = model.adapter.family.first_position
-        counted = torch.arange(first, first + batch.ids.shape[1], device=batch.ids.device)
-        positions = counted.expand(batch.ids.shape).contiguous()
-    logits = model.logits(ids=batch.ids, mask=batch.mask, positions=positions)
-    if model.task == "classification":
-        return F.cross_entropy(logits, targets, reduction="none")
-    kept = batch.mask[:, 1:]
-    losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none") * kept
-    return losses.sum(dim=1) / kept.sum(dim=1).clamp_min(1)
-
-
-def _capture_where_parameters_are(model: TargetModel) -> None:
+def _capture_where_parameters_are(model: Target) -> None:
     """Opacus looks at modules in training mode only. Those with parameters of their own never drop anything."""
     for module in model.module.modules():
         if any(True for _ in module.parameters(recurse=False)):

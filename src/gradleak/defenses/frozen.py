@@ -10,7 +10,8 @@ from pydantic import Field
 
 from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
-from gradleak.models.target import TargetModel
+from gradleak.models.base import Target
+from gradleak.models.target import text_target
 
 
 class Frozen(Defense):
@@ -23,8 +24,8 @@ class Frozen(Defense):
     )
     names: str | None = Field(None, description="further parameters, as a pattern such as *.layer.0.*")
 
-    def trained(self, names: Sequence[str], model: TargetModel) -> list[str]:
-        adapter = model.adapter
+    def trained(self, names: Sequence[str], model: Target) -> list[str]:
+        adapter = text_target(model, "frozen").adapter
         tables = [adapter.words, adapter.positions, adapter.token_types]
         count = {"embeddings": 3, "words": 1, "none": 0}[self.parts]
         frozen = {adapter.parameter_of(table) for table in tables[:count] if table is not None}

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
+from gradleak.models.base import Target
 from gradleak.models.selection import layer_numbers, selected
-from gradleak.models.target import TargetModel
+from gradleak.models.target import text_target
 
 
 class SomeLayers(Defense):
@@ -30,10 +31,8 @@ class SomeLayers(Defense):
             raise ValueError(str(error)) from error
         return value
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        sent = set(selected(f"layers:{self.send}", model))
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
+        sent = set(selected(f"layers:{self.send}", text_target(model, "layers")))
         kept = {name: tensor for name, tensor in tensors.items() if name in sent}
         if not kept:
             raise GradleakError(f"layers: nothing of layers {self.send} is left to send")

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gradleak.defenses.base import Defense
-from gradleak.models.target import TargetModel
+from gradleak.models.base import Target
 from gradleak.update import ClientRule
 
 
@@ -26,9 +26,7 @@ class GaussianNoise(Defense):
     def quiet(self) -> None:
         return None
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         noisy = {}
         for name, tensor in tensors.items():
             noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gradleak.defenses.base import Defense
-from gradleak.models.target import TargetModel
+from gradleak.models.base import Target
 
 
 class Pruning(Defense):
@@ -19,9 +19,7 @@ class Pruning(Defense):
 
     ratio: float = Field(gt=0, lt=1, description="share of the coordinates set to zero")
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         limit = magnitude_limit(tensors, self.ratio)
         return {name: torch.where(tensor.abs() > limit, tensor, 0.0) for name, tensor in tensors.items()}
 
@@ -33,9 +31,7 @@ class Masking(Defense):
 
     ratio: float = Field(gt=0, lt=1, description="chance of a coordinate to be set to zero")
 
-    def apply(
-        self, tensors: Mapping[str, Tensor], model: TargetModel, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         masked = {}
         for name, tensor in tensors.items():
             kept = torch.rand(tensor.shape, generator=generator) >= self.ratio

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradleak.errors import GradleakError
 from gradleak.integrations.form import Form, bare, check_finite, difference
-from gradleak.models.target import fingerprint_of
+from gradleak.models.base import fingerprint_of
 from gradleak.update import ClientRule, Known, Manifest, Update
 
 MODEL = "model"

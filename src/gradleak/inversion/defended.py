@@ -13,7 +13,7 @@ from gradleak.defenses.layers import SomeLayers
 from gradleak.defenses.noise import GaussianNoise
 from gradleak.defenses.sparse import Masking, Pruning
 from gradleak.errors import GradleakError
-from gradleak.models.target import TargetModel
+from gradleak.models.base import Target
 
 # These treat every coordinate alone, or whole tensors, so they do not care how many updates stand in a row.
 COORDINATEWISE = (SignCompression, GaussianNoise, Masking, SomeLayers)
@@ -22,7 +22,7 @@ SAMPLED = 32
 
 
 def defend(
-    tensors: Mapping[str, Tensor], defenses: Sequence[Defense], model: TargetModel, generator: torch.Generator
+    tensors: Mapping[str, Tensor], defenses: Sequence[Defense], model: Target, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Updates given as (rows, *shape) a tensor, each as it would be sent."""
     defended = dict(tensors)
@@ -87,7 +87,7 @@ def magnitude_limits(sizes: Tensor, ratio: float) -> Tensor:
 
 
 def _one_by_one(
-    tensors: Mapping[str, Tensor], defense: Defense, model: TargetModel, generator: torch.Generator
+    tensors: Mapping[str, Tensor], defense: Defense, model: Target, generator: torch.Generator
 ) -> dict[str, Tensor]:
     rows = len(next(iter(tensors.values())))
     sent = [defense.apply({name: t[i] for name, t in tensors.items()}, model, generator) for i in range(rows)]

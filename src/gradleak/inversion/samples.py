@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gradleak.defenses.dpsgd import sentence_losses
 from gradleak.inversion.outputs import table_cross_entropy
 from gradleak.matching.capture import Capture, Gradients
 from gradleak.models.target import Batch, TargetModel
@@ -56,7 +55,7 @@ class SampleGradients:
     def _losses(self, batch: Batch, targets: Tensor) -> Tensor:
         """Every sentence's loss, or their sum, whose derivatives are the same."""
         if self._table is None:
-            return sentence_losses(self.model, batch, targets)
+            return self.model.own_losses(batch, targets)
         states = self.model.module.base_model(
             input_ids=batch.ids, attention_mask=batch.mask.long(), use_cache=False
         )[0]  # fmt: skip
@@ -68,7 +67,7 @@ class SampleGradients:
         """Plain autograd, for parameters that no layer's rule tells of."""
         wanted = [self.model.parameters()[name] for name in names]
         with torch.enable_grad():
-            losses = sentence_losses(self.model, batch, targets)
+            losses = self.model.own_losses(batch, targets)
             found = [torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) for loss in losses]
         columns = dict(zip(names, zip(*found, strict=True), strict=True))
         return {name: torch.stack(own) for name, own in columns.items() if own[0] is not None}

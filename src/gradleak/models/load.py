@@ -16,12 +16,14 @@ from gradleak.files import output_folder
 from gradleak.models.drawn import DRAWN, is_drawn, load_drawn
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
+from gradleak.models.lenet import is_image_model
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.registry import suggest
 
 # Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
 BUILT_IN: dict[str, Task] = {"minilm": "classification", "smollm2": "causal-lm"}
+IMAGE_WAYS = "`gradleak audit`, `capture`, `attack`, `score` and `reproduce` take images, and `load_image_model`"
 
 
 def load_model(
@@ -51,6 +53,8 @@ def load_model(
     if not isinstance(source, str | Path):
         return _from_object(source, tokenizer, task, place)
     name = str(source)
+    if is_image_model(name):
+        raise GradleakError(f"{name} reads images, and a text model is wanted here; {IMAGE_WAYS}")
     if is_drawn(name):
         return load_drawn(name, task, place, progress)
     try:

@@ -14,6 +14,7 @@ from torch import nn
 
 from gradleak.errors import GradleakError
 from gradleak.models.adapter import Part
+from gradleak.models.base import Target
 from gradleak.models.families import FAMILIES
 from gradleak.models.target import TargetModel
 from gradleak.registry import suggest
@@ -70,13 +71,13 @@ def existing(model: TargetModel) -> str:
     )
 
 
-def count_parameters(names: Iterable[str], model: TargetModel) -> int:
+def count_parameters(names: Iterable[str], model: Target) -> int:
     """How many numbers these parameters hold."""
     parameters = model.parameters()
     return sum(parameters[name].numel() for name in names)
 
 
-def share_of(names: Iterable[str], model: TargetModel) -> float:
+def share_of(names: Iterable[str], model: Target) -> float:
     """The same in percent of all that is trained."""
     return 100 * count_parameters(names, model) / count_parameters(model.parameters(), model)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +15,11 @@ from torch import Tensor
 
 from gradleak.errors import GradleakError
 from gradleak.models.adapter import Adapter
+from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
+
+if TYPE_CHECKING:
+    from gradleak.update import Known
 
 # Vocabulary entries that no text produces; tokenizers reserve them under such names.
 _RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
@@ -33,22 +36,32 @@ class Batch:
     def lengths(self) -> list[int]:
         return [int(n) for n in self.mask.sum(dim=1)]
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, which: slice) -> Batch:
+        """Some of the sentences."""
+        return Batch(self.ids[which], self.mask[which])
+
     def sentences(self) -> list[list[int]]:
         """The ids without padding."""
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
 
 
-class TargetModel:
+class TargetModel(Target):
     """A Hugging Face model with its tokenizer, its task and the adapter of its family.
 
     Made by `gradleak.load_model`. The module is in eval mode and uses plain ("eager") attention, which has
     the second derivatives that matching attacks need.
     """
 
+    task: Task
+    examples = "sentences"
+
     def __init__(self, module: Any, tokenizer: Any, task: Task, name: str) -> None:
         self.module = module.eval()
         self.tokenizer = tokenizer
-        self.task: Task = task
+        self.task = task
         self.name = name
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
@@ -70,6 +83,10 @@ class TargetModel:
     # --- what it is -------------------------------------------------------------------------------
 
     @property
+    def family(self) -> str:
+        return self.adapter.family.name
+
+    @property
     def device(self) -> torch.device:
         return self.adapter.words.weight.device
 
@@ -88,15 +105,6 @@ class TargetModel:
     @property
     def word_table(self) -> Tensor:
         return self.adapter.words.weight.detach()
-
-    def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The trainable parameters by name; a tied matrix appears once."""
-        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """A hash of all weights, so that an update can tell whether it was made with this very model."""
-        return fingerprint_of(dict(self.module.named_parameters()))
 
     @functools.cached_property
     def text_tokens(self) -> Tensor:
@@ -189,14 +197,38 @@ class TargetModel:
         kept = mask[:, 1:]
         return F.cross_entropy(logits[:, :-1][kept], labels[:, 1:][kept])
 
+    def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
+        return self.loss(targets, ids=batch.ids, mask=batch.mask)
 
-def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
-    """A hash of named weights, whatever their order and precision."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(weights.items()):
-        digest.update(name.encode())
-        digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:32]
+    def own_losses(self, batch: Batch, targets: Tensor) -> Tensor:
+        """Every sentence's own loss, (batch,): for a language model the mean over its tokens."""
+        positions = None
+        if self.adapter.positions is not None:  # a row each, so that Opacus can tell the sentences apart
+            first = self.adapter.family.first_position
+            counted = torch.arange(first, first + batch.ids.shape[1], device=batch.ids.device)
+            positions = counted.expand(batch.ids.shape).contiguous()
+        logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions)
+        if self.task == "classification":
+            return F.cross_entropy(logits, targets, reduction="none")
+        kept = batch.mask[:, 1:]
+        losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none") * kept
+        return losses.sum(dim=1) / kept.sum(dim=1).clamp_min(1)
+
+    def check_known(self, known: Known) -> None:
+        if self.task == "classification" and any(not 0 <= y < self.num_labels for y in known.labels or ()):
+            raise GradleakError(
+                f"the manifest grants a label out of range; {self.name} has {self.num_labels} classes"
+            )
+        frame = len(self.prefix) + len(self.suffix)
+        if any(not frame < n <= self.max_length for n in known.lengths or ()):
+            raise GradleakError(f"the manifest grants a length outside {frame + 1} to {self.max_length}")
+
+
+def text_target(model: Target, what: str) -> TargetModel:
+    """The model as one of text; what works on the parts of a Transformer is refused for any other."""
+    if not isinstance(model, TargetModel):
+        raise GradleakError(f"{what} is for text models; {model.name} reads {model.examples}")
+    return model
 
 
 def _frame(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -6,19 +6,15 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from gradleak.defenses import parse_defenses
-from gradleak.defenses.base import Defense, Gradient
+from gradleak.defenses.base import Defense
 from gradleak.errors import GradleakError
 from gradleak.models.selection import ALL, selected
 from gradleak.models.target import TargetModel
-from gradleak.scenario.training import local_training, plain_gradient
-from gradleak.update import GRANTS, ClientRule, Known, Manifest, Update
-
-# What an attacker is told unless the audit says otherwise.
-DEFAULT_GRANTS = ("batch_size",)
+from gradleak.scenario.sender import DEFAULT_GRANTS, Sender
+from gradleak.update import ClientRule, Known, Update
 
 
-class Client:
+class Client(Sender):
     """A federated client: trains on its texts by its rule, defends the result, and sends it.
 
     >>> from gradleak import Client, load_model
@@ -41,13 +37,8 @@ class Client:
         `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
         and defended as before, the rest does not reach the attacker.
         """
-        strange = set(known) - set(GRANTS)
-        if strange:
-            raise GradleakError(f"unknown grant {sorted(strange)[0]!r}; known: {', '.join(GRANTS)}")
-        self.model = model
-        self.known = tuple(name for name in GRANTS if name in known)
-        self.rule = ClientRule.parse(rule) if isinstance(rule, str) else rule
-        self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
+        super().__init__(known, rule, defenses)
+        self.model: TargetModel = model
         self.observe = observe
         self.observed = set(selected(observe, model))
 
@@ -61,16 +52,7 @@ class Client:
         batch = self.model.encode(texts)
         classes = self._classes(texts, labels)
         targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
-        generator = torch.Generator().manual_seed(seed)
-        names = list(self.model.parameters())
-        for defense in self.defenses:
-            names = defense.trained(names, self.model)
-        gradient = chain_gradient(self.defenses, generator)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
-        for defense in self.defenses:
-            tensors = defense.apply(tensors, self.model, generator)
+        tensors = self.defended(batch, targets, seed)
         tensors = {name: tensor for name, tensor in tensors.items() if name in self.observed}
         if not tensors:
             raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
@@ -79,15 +61,7 @@ class Client:
             labels=tuple(classes) if "labels" in self.known and classes is not None else None,
             lengths=tuple(batch.lengths) if "lengths" in self.known else None,
         )
-        manifest = Manifest(
-            task=self.model.task,
-            family=self.model.adapter.family.name,
-            model_fingerprint=self.model.fingerprint,
-            client=self.rule,
-            defenses=tuple(str(defense) for defense in self.defenses),
-            known=known,
-        )
-        return Update(tensors, manifest)
+        return self.sent(tensors, known)
 
     def _classes(self, texts: Sequence[str], labels: Sequence[int | str] | None) -> list[int] | None:
         if self.model.task == "causal-lm":
@@ -97,20 +71,6 @@ class Client:
                 f"classification needs one label a text: {len(texts)} texts, {len(labels or ())} labels"
             )
         return [class_number(self.model, label) for label in labels]
-
-
-def chain_gradient(defenses: Sequence[Defense], generator: torch.Generator) -> Gradient:
-    """How a chain of defences computes a local step's gradient; at most one may have a way of its own."""
-    own = [(number, way) for number, way in enumerate(d.gradient(generator) for d in defenses) if way is not None]
-    if not own:
-        return plain_gradient
-    number, way = own[0]
-    if len(own) > 1 or any(type(d).apply is not Defense.apply for d in defenses[:number]):
-        raise GradleakError(
-            f"{defenses[own[-1][0]].name} works on single sentences' gradients, so it comes before all that changes "
-            "the update, and once"
-        )
-    return way
 
 
 def class_number(model: TargetModel, label: int | str) -> int:

@@ -67,6 +67,20 @@ DATASETS: dict[str, _Table | _ClassFiles | _JsonList] = {
 }
 
 
+# Images, as .npz files that `read_pictures` takes.
+IMAGE_DATASETS = {
+    "cifar10": ("cifar10.npz", "cifar10_3000_1000.npz"),
+    "mnist": ("mnist.npz", "mnist_subset_5000_1000.npz"),
+}
+
+
+def image_dataset(name: str, folder: Path) -> Path:
+    """The file of a set of images."""
+    if name not in IMAGE_DATASETS:
+        raise GradleakError(f"unknown images {name!r}; {suggest(name, IMAGE_DATASETS)}")
+    return _first(name, folder, IMAGE_DATASETS[name])
+
+
 def read_dataset(name: str, folder: Path) -> list[Row]:
     """All rows of a corpus, from the files in a folder."""
     if name not in DATASETS:

@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from gradleak.defenses.base import Gradient
-from gradleak.models.target import Batch, TargetModel
+from gradleak.models.base import Examples, Target
 from gradleak.update import ClientRule
 
 
-def plain_gradient(model: TargetModel, batch: Batch, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+def plain_gradient(model: Target, batch: Examples, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
     """The gradient of the batch's mean loss. Parameters the loss does not reach are left out."""
     parameters = model.parameters()
-    loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
+    loss = model.batch_loss(batch, targets)
     gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
     return {name: g.detach() for name, g in zip(names, gradients, strict=True) if g is not None}
 
 
 def local_training(
-    model: TargetModel,
-    batch: Batch,
+    model: Target,
+    batch: Examples,
     targets: Tensor,
     rule: ClientRule,
     names: Sequence[str] | None = None,
@@ -38,15 +38,15 @@ def local_training(
 
 
 def _difference(
-    model: TargetModel, batch: Batch, targets: Tensor, rule: ClientRule, names: Sequence[str], gradient: Gradient
+    model: Target, batch: Examples, targets: Tensor, rule: ClientRule, names: Sequence[str], gradient: Gradient
 ) -> dict[str, Tensor]:
     """Weights before minus weights after, in the precision the weights are sent in."""
     local = model.copied()
     weights, moved = local.parameters(), set()
     for _ in range(rule.epochs):
-        for first in range(0, len(batch.ids), rule.batch):
+        for first in range(0, len(batch), rule.batch):
             part = slice(first, first + rule.batch)
-            step = gradient(local, Batch(batch.ids[part], batch.mask[part]), targets[part], names)
+            step = gradient(local, batch.part(part), targets[part], names)
             moved |= set(step)
             with torch.no_grad():
                 for name, g in step.items():
@@ -56,7 +56,7 @@ def _difference(
 
 
 @contextmanager
-def _mode(model: TargetModel, mode: str) -> Iterator[None]:
+def _mode(model: Target, mode: str) -> Iterator[None]:
     model.module.train(mode == "train")
     try:
         yield

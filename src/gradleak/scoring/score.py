@@ -18,13 +18,16 @@ NOTHING = Sentence(text="", tokens=[], confidence=0.0)
 
 
 class Pair(BaseModel):
-    """One true sentence, the reconstruction assigned to it, and how close they are."""
+    """One true sentence, the reconstruction assigned to it, and how close they are.
+
+    For image models both are images, as PNGs in data URIs, and there is no confidence.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     truth: str
     reconstruction: str
-    confidence: float
+    confidence: float = 0.0
     certified: bool = False
     stage: str | None = None
     scores: dict[str, float]

@@ -10,7 +10,8 @@ import torch
 from gradleak.defenses import parse_defenses
 from gradleak.errors import GradleakError
 from gradleak.models.target import TargetModel
-from gradleak.scenario.client import Client, chain_gradient
+from gradleak.scenario.client import Client
+from gradleak.scenario.sender import chain_gradient
 
 NONE = "none"
 

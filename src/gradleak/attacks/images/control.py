@@ -1,0 +1,35 @@
+"""The control: the mean of the auxiliary images, whatever the update says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.images.answers import image_uris
+from gradleak.attacks.images.base import ImageAttack
+from gradleak.budget import Budget
+from gradleak.models.image import ImageModel
+from gradleak.pictures import Pictures
+from gradleak.progress import Progress
+from gradleak.update import Update
+
+
+class ImageControl(ImageAttack):
+    name = "control"
+    summary = "no attack: the mean auxiliary image, the best guess by MSE with no look at the update; else plain grey"
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: ImageModel,
+        *,
+        auxiliary: Pictures | None,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        mean = torch.full(model.shape, 0.5) if auxiliary is None else auxiliary.values().mean(dim=0)
+        (image,) = image_uris(mean[None])
+        return [Reconstruction(images=[image] * (update.known.size or 1)) for update in updates]

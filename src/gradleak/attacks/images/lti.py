@@ -1,0 +1,137 @@
+"""Learning To Invert on images: a network trained on auxiliary images reads the picture off an update at once."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gradleak.assets import cache_folder
+from gradleak.attacks.base import AttackOptions, Reconstruction
+from gradleak.attacks.images.answers import image_uris
+from gradleak.attacks.images.base import ImageAttack
+from gradleak.budget import Budget
+from gradleak.defenses import parse_defenses
+from gradleak.errors import GradleakError
+from gradleak.files import output_folder
+from gradleak.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
+from gradleak.inversion.images import ImageNetworkSettings, ImageProblem, Layers, load_image_inverter
+from gradleak.inversion.ridge import LinearInverter, Rescaled, fit_ridge
+from gradleak.inversion.saved import MANIFEST, InverterManifest, save_inverter
+from gradleak.inversion.training import Look, Training, TrainSettings, train
+from gradleak.models.image import ImageModel
+from gradleak.pictures import Pictures
+from gradleak.progress import Progress
+from gradleak.update import Manifest, Update
+
+
+class ImageLtiOptions(AttackOptions):
+    inverter: str | None = Field(None, description="folder of the trained network; default: kept in the cache")
+    features: ImageFeatures = Field("structured", description="whole: the gradient as it is, as published")
+    layers: Layers = Field("mlp", description="mlp: as published; linear: no hidden layers, solved for at once")
+    hidden: int = Field(1000, ge=1, le=100_000, description="width of both hidden layers; published: 3000")
+    mirror: bool = Field(True, description="whether mirrored auxiliary images are learned from too")
+    steps: int = Field(2000, ge=1, description="training steps; it ends earlier if held-out images no longer gain")
+    batch: int = Field(128, ge=1, description="images of a step")
+    lr: float = Field(1e-3, gt=0, description="largest step size")
+    patience: int = Field(10, ge=1, description="looks at the held-out images without a gain that end the training")
+
+
+class ImageLti(ImageAttack):
+    name = "lti"
+    summary = "Learning To Invert: a network trained on auxiliary images for this model and this defence"
+    Options = ImageLtiOptions
+    options: ImageLtiOptions
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: ImageModel,
+        *,
+        auxiliary: Pictures | None,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        made = updates[0].manifest
+        if any((u.manifest.client, u.manifest.defenses) != (made.client, made.defenses) for u in updates):
+            raise GradleakError("lti reads updates together that were made and defended in one way")
+        folder = self._folder(made, model, auxiliary)
+        if (folder / MANIFEST).is_file():
+            manifest, network = load_image_inverter(folder, model)
+        else:
+            manifest, network = self._train(folder, made, model, auxiliary, budget, progress)
+        for update in updates:
+            manifest.refuse_others(update)
+        rows = {name: torch.stack([update.tensors[name] for update in updates]) for name in manifest.tensors}
+        features = ImageNetworkSettings.model_validate(manifest.network).features
+        with torch.no_grad():
+            images: Tensor = network(image_features(rows, model.head, features).to(model.device))
+        status = manifest.training.status
+        return [Reconstruction(images=image_uris(image.reshape(1, *model.shape)), status=status) for image in images]
+
+    def _folder(self, made: Manifest, model: ImageModel, auxiliary: Pictures | None) -> Path:
+        """Where the network for such updates lies: as told, or under a name that changes with all that decides it."""
+        if self.options.inverter is not None:
+            return Path(self.options.inverter)
+        known = None if auxiliary is None else auxiliary.digest
+        options = self.options.model_dump_json()
+        decides = f"{FEATURES_VERSION} {model.fingerprint} {made.defenses} {made.client} {known} {options}"
+        return cache_folder() / "inverters" / hashlib.sha256(decides.encode()).hexdigest()[:32]
+
+    def _train(
+        self,
+        folder: Path,
+        made: Manifest,
+        model: ImageModel,
+        auxiliary: Pictures | None,
+        budget: Budget,
+        progress: Progress,
+    ) -> tuple[InverterManifest, Rescaled]:
+        """Train the network and write it; one that the budget stopped is used as it is, and trained on next time."""
+        if made.client.name != "fedsgd":
+            raise GradleakError(f"lti learns from gradients; these updates are of {made.client}")
+        if not auxiliary:
+            raise GradleakError("lti needs auxiliary images to learn from, or a trained network: -o inverter=FOLDER")
+        chosen = self.options
+        network = ImageNetworkSettings.model_validate(
+            chosen.model_dump(include={"features", "layers", "hidden", "mirror"})
+        )
+        settings = TrainSettings(steps=chosen.steps, batch=chosen.batch, lr=chosen.lr, patience=chosen.patience)
+        problem = ImageProblem(model, auxiliary, parse_defenses(made.defenses), network, settings.seed)
+        with output_folder(folder):
+            if isinstance(problem.network, LinearInverter):
+                training = _solve(problem, problem.network, progress)
+            else:
+                training = train(problem, settings, folder, budget, progress)
+            manifest = InverterManifest(
+                kind="image",
+                model=model.name,
+                model_fingerprint=model.fingerprint,
+                client=made.client,
+                defenses=made.defenses,
+                tensors=problem.shapes,
+                network=network.model_dump(),
+                auxiliary={"images": len(auxiliary), "digest": auxiliary.digest},
+                settings=settings,
+                training=training,
+            )
+            if training.status == "completed":
+                save_inverter(folder, problem.network.state_dict(), manifest)
+        return manifest, problem.network
+
+
+def _solve(problem: ImageProblem, network: LinearInverter, progress: Progress) -> Training:
+    """The linear network, solved for in one step; it is short, so no budget ends it."""
+    started = time.monotonic()
+    (others,) = problem.held_out()
+    error = fit_ridge(network, problem.everything(), others, progress)
+    look = Look(step=1, training=error, held_out=error)
+    return Training(
+        status="completed", step=1, best_step=1, best_loss=error, seconds=time.monotonic() - started, looks=[look]
+    )

@@ -1,0 +1,111 @@
+"""How well dummy images explain an update, by a distance that fits what the client did to its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gradleak.attacks.base import AttackOptions
+from gradleak.attacks.parts.gradient import as_gradient
+from gradleak.errors import GradleakError
+from gradleak.models.gradients import batch_gradients
+from gradleak.models.image import ImageModel
+from gradleak.specs import split_spec
+from gradleak.update import Update
+
+# Defences after which a zero says nothing about the gradient.
+ZEROING = {"prune", "mask"}
+TINY = 1e-12
+
+Hinge = Literal["share", "sum"]
+
+
+class MatchingOptions(AttackOptions):
+    """What searches for a matching gradient have in common."""
+
+    tv: float = Field(1e-2, ge=0, description="weight of the total variation")
+    hinge: Hinge = Field(
+        "share",
+        description="under sign compression: share of the gradient with a wrong sign, or its sum, as published",
+    )
+
+
+class MatchingGoal:
+    """What a search lowers: a row's distance from its update, and a weight on how rough its images are."""
+
+    def __init__(
+        self, model: ImageModel, updates: Sequence[Update], labels: Tensor, options: MatchingOptions
+    ) -> None:
+        self.matcher, self.labels, self.tv = GradientMatcher(model, updates, options.hinge), labels, options.tv
+
+    def __call__(self, images: Tensor, which: Tensor) -> Tensor:
+        return self.matcher.distances(images, self.labels[which], which) + self.tv * total_variation(images)
+
+
+class GradientMatcher:
+    """Distances between the gradients of dummies and the updates they stand for, all rows at once.
+
+    Under sign compression the distance is the squared hinge on signs that disagree, under pruning the cosine over
+    the coordinates that were sent, otherwise the cosine over all (appendix A.1 of Learning To Invert).
+    """
+
+    def __init__(self, model: ImageModel, updates: Sequence[Update], hinge: Hinge = "share") -> None:
+        self.model, self.hinge = model, hinge
+        self.names = list(updates[0].tensors)
+        if any(list(update.tensors) != self.names for update in updates):
+            raise GradleakError("updates that are attacked together must hold the same tensors")
+        self.targets = flat_updates(updates).to(model.device)
+        names = {split_spec(spec)[0] for update in updates for spec in update.manifest.defenses}
+        self.signs = "sign" in names
+        self.kept = (self.targets != 0).float() if names & ZEROING and not self.signs else None
+
+    def distances(self, pixels: Tensor, labels: Tensor, which: Tensor) -> Tensor:
+        """Row by row, how far the gradient of these images is from the update that `which` names."""
+        gradients = batch_gradients(self.model, self.names, pixels, labels)
+        targets = self.targets[which]
+        if self.signs:
+            return hinge_distance(gradients, targets, self.hinge)
+        if self.kept is not None:
+            gradients = gradients * self.kept[which]
+        return cosine_distance(gradients, targets)
+
+
+def flat_updates(updates: Sequence[Update]) -> Tensor:
+    """The gradients that updates stand for, a row each."""
+    return torch.stack([torch.cat([t.flatten() for t in as_gradient(u).tensors.values()]) for u in updates])
+
+
+def cosine_distance(gradients: Tensor, targets: Tensor) -> Tensor:
+    """1 − cos of every row.
+
+    >>> cosine_distance(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])).tolist()
+    [1.0]
+    """
+    sizes = gradients.norm(dim=1).clamp_min(TINY) * targets.norm(dim=1).clamp_min(TINY)
+    return 1 - (gradients * targets).sum(dim=1) / sizes
+
+
+def hinge_distance(gradients: Tensor, signs: Tensor, hinge: Hinge = "share") -> Tensor:
+    """The sum of squares of the coordinates whose sign is another, or its share of the whole squared gradient.
+
+    >>> one, signs = torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[1.0, 1.0, -1.0]])
+    >>> hinge_distance(one, signs, "sum").tolist(), hinge_distance(one, signs).tolist()
+    ([5.0], [0.5555...])
+    """
+    wrong = (-gradients * signs.sgn()).clamp_min(0).square().sum(dim=1)
+    return wrong if hinge == "sum" else wrong / gradients.square().sum(dim=1).clamp_min(TINY)
+
+
+def total_variation(images: Tensor) -> Tensor:
+    """The mean absolute difference of neighbouring pixels, down and across, of every row (rows, batch, c, h, w).
+
+    >>> total_variation(torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(1, 1, 1, 2, 2)).tolist()
+    [1.0]
+    """
+    down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(dim=1)
+    across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(dim=1)
+    return down + across

@@ -1,0 +1,85 @@
+"""What every target is, whether it reads text or images: weights with names, a task, and a loss over a batch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from gradleak.update import Known
+
+TargetTask = Literal["classification", "causal-lm", "image-classification"]
+
+
+class Examples(Protocol):
+    """The private examples of one local step, in the form their target takes them."""
+
+    def __len__(self) -> int: ...
+
+    def part(self, which: slice) -> Self:
+        """Some of the examples, for a smaller step."""
+
+
+class Target(ABC):
+    """A model under audit, as the client, its defences and the update know it.
+
+    What belongs to text or to images alone is added by `TargetModel` and `ImageModel`.
+    """
+
+    module: Any
+    name: str
+    task: TargetTask
+    examples: ClassVar[str]  # what its examples are called, for messages
+
+    @property
+    @abstractmethod
+    def family(self) -> str:
+        """The architecture an update must belong to."""
+
+    @property
+    @abstractmethod
+    def num_labels(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The trainable parameters by name; a tied matrix appears once."""
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of all weights, so that an update can tell whether it was made with this very model."""
+        return fingerprint_of(dict(self.module.named_parameters()))
+
+    @abstractmethod
+    def copied(self) -> Self:
+        """A model of its own with the same weights, in the same mode."""
+
+    @abstractmethod
+    def batch_loss(self, batch: Any, targets: Tensor) -> Tensor:
+        """The mean loss of a batch, as a client trains with it."""
+
+    @abstractmethod
+    def own_losses(self, batch: Any, targets: Tensor) -> Tensor:
+        """Every example's own loss, (batch,), computed so that Opacus can tell the examples apart."""
+
+    @abstractmethod
+    def check_known(self, known: Known) -> None:
+        """Refuse what a manifest grants if it cannot be true of this model."""
+
+
+def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
+    """A hash of named weights, whatever their order and precision."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,137 @@
+"""An image classifier under audit, as both sides use it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gradleak.errors import GradleakError
+from gradleak.models.base import Target
+from gradleak.models.lenet import LENET, LeNet, LeNetOptions
+from gradleak.models.load import resolve_device
+from gradleak.specs import checked, split_spec
+
+if TYPE_CHECKING:
+    from gradleak.update import Known
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """Images as the model takes them: (batch, channels, height, width), from 0 to 1."""
+
+    pixels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def part(self, which: slice) -> ImageBatch:
+        return ImageBatch(self.pixels[which])
+
+
+class ImageModel(Target):
+    """A torch module that gives class logits for images with values from 0 to 1.
+
+    Normalisation belongs into the module. The last linear layer is taken to be the one that tells the classes.
+
+    >>> model = load_image_model("lenet:seed=3")
+    >>> model.shape, model.num_labels, model.name
+    ((3, 32, 32), 10, 'lenet:seed=3')
+    """
+
+    task = "image-classification"
+    examples = "images"
+
+    def __init__(self, module: nn.Module, shape: tuple[int, int, int], name: str) -> None:
+        self.module: Any = module.float().eval()
+        self.shape = shape
+        self.name = name
+        self.head = _last_linear(module)
+
+    def copied(self) -> ImageModel:
+        copied = ImageModel(copy.deepcopy(self.module), self.shape, self.name)
+        copied.module.train(self.module.training)
+        return copied
+
+    @property
+    def family(self) -> str:
+        return type(self.module).__name__.lower()
+
+    @property
+    def num_labels(self) -> int:
+        return int(self.module.get_submodule(self.head).out_features)
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        logits: Tensor = self.module(pixels)
+        return logits
+
+    def batch_loss(self, batch: ImageBatch, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.logits(batch.pixels), targets)
+
+    def own_losses(self, batch: ImageBatch, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.logits(batch.pixels), targets, reduction="none")
+
+    def check_known(self, known: Known) -> None:
+        if known.lengths is not None:
+            raise GradleakError("the manifest grants lengths, which images do not have")
+        self.check_labels(known.labels or ())
+
+    def check_labels(self, labels: tuple[int, ...]) -> None:
+        """Refuse classes the model does not have."""
+        strange = [label for label in labels if not 0 <= label < self.num_labels]
+        if strange:
+            raise GradleakError(f"label {strange[0]} is out of range: {self.name} has {self.num_labels} classes")
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse images the model does not take."""
+        if shape != self.shape:
+            raise GradleakError(f"the images are {_said(shape)}, {self.name} takes {_said(self.shape)}")
+
+
+def load_image_model(
+    source: str | nn.Module = LENET,
+    *,
+    shape: tuple[int, int, int] = (3, 32, 32),
+    name: str | None = None,
+    device: str = "cpu",
+) -> ImageModel:
+    """The image classifier to audit: `lenet`, or any torch module of your own.
+
+    `lenet:seed=0,channels=3,size=32,classes=10` draws the weights from the seed, evenly from −0.5 to 0.5. A module
+    takes images of `shape` (channels, height, width) with values from 0 to 1 and gives logits.
+    """
+    place = resolve_device(device)
+    if isinstance(source, nn.Module):
+        found = ImageModel(source.to(place), shape, name or type(source).__name__.lower())
+        _check_output(found)
+        return found
+    kind, values = split_spec(source)
+    if kind != LENET:
+        raise GradleakError(f"unknown image model {kind!r}; built in: {LENET}")
+    options = checked(LeNetOptions, values, f"model {LENET!r}")
+    return ImageModel(LeNet(options).to(place), (options.channels, options.size, options.size), name or source)
+
+
+def _check_output(model: ImageModel) -> None:
+    try:
+        with torch.no_grad():
+            logits = model.logits(torch.zeros(2, *model.shape, device=model.device))
+    except RuntimeError as error:
+        raise GradleakError(f"{model.name} does not take images of {_said(model.shape)}: {error}") from error
+    if tuple(logits.shape) != (2, model.num_labels):
+        raise GradleakError(f"{model.name} gives {_said(tuple(logits.shape))} for two images, not class logits")
+
+
+def _last_linear(module: nn.Module) -> str:
+    names = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if not names:
+        raise GradleakError(f"{type(module).__name__} has no linear layer that could tell its classes")
+    return names[-1]
+
+
+def _said(shape: tuple[int, ...]) -> str:
+    return " × ".join(str(n) for n in shape)
