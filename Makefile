@@ -16,7 +16,8 @@ test: assets
 	$(BIN)/pytest -n auto --maxprocesses 4
 
 test-integrations: $(INTEGRATIONS)/ready
-	$(INTEGRATIONS)/bin/python -m pytest tests/integrations tests/runner/test_ray.py
+	$(INTEGRATIONS)/bin/python -m pytest tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest tests/runner/test_ray.py
 
 lint: setup
 	$(BIN)/ruff check .
