@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -22,6 +24,7 @@ from tiny import TEXTS, tiny_model
 from gradleak import Client, GradleakError
 from gradleak.cells import readable
 from gradleak.config import AuditConfig, load_config
+from gradleak.pictures import read_pictures
 from gradleak.runner.plan import SweepConfig, load_sweep
 from gradleak.scenario.data import read_data
 from gradleak.tradeoff.config import load_frontier
@@ -173,6 +176,34 @@ def test_data_files(place, suffix):
         assert [path.name for path in place.iterdir()] == [file.name]
 
     check()
+
+
+def test_image_files(place):
+    file, good = place / "images.npz", io.BytesIO()
+    pixels = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
+    np.savez(good, x_test=pixels, y_test=np.array([0, 1]), x_train=255 - pixels, y_train=np.array([1, 0]))
+
+    @given(mangled(good.getvalue()) | arrays() | st.binary(max_size=80))
+    def check(content):
+        file.write_bytes(content)
+        with refused_or_read(".npz"):
+            private, _ = read_pictures(file)
+            assert len(private) == len(private.labels) > 0
+        assert [path.name for path in place.iterdir()] == [file.name]
+
+    check()
+
+
+@st.composite
+def arrays(draw):
+    """Archives of arrays under the right names, of any type and shape; some with objects in them."""
+    found, file = {}, io.BytesIO()
+    for name in draw(st.lists(st.sampled_from(["x_test", "y_test", "x_train", "y_train", "z"]), unique=True)):
+        shape = draw(st.lists(st.integers(0, 3), max_size=5))
+        kind = draw(st.sampled_from(["u1", "i8", "f4", "U3", "O", "?", "c8"]))
+        found[name] = np.zeros(shape, dtype=kind)
+    np.savez(file, **found)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000, "nul\0.csv"])
