@@ -93,6 +93,16 @@ def test_a_batch_tells_its_token_count_and_its_label_counts():
     assert sorted(lengths) in [sorted(guess.lengths) for guess in guesses]
 
 
+@pytest.mark.parametrize("sigma", [0.003, 0.01, 0.03])
+def test_noise_never_makes_a_sentence_of_special_tokens_alone(tiny, sigma):
+    """A row or two may stand out by chance; an attack must not take that for the length of an empty sentence."""
+    sender = Client(tiny, known=("batch_size",), defenses=[f"noise:sigma={sigma}"])
+    shortest = len(tiny.prefix) + len(tiny.suffix) + 1
+    for seed in range(4):
+        found = longest_sentence(sender.update(TEXTS[:1], None if tiny.task == "causal-lm" else [0], seed), tiny)
+        assert found is None or found >= shortest
+
+
 def test_a_noisy_update_tells_no_length(tiny_bert):
     update = Client(tiny_bert, ("batch_size",), defenses=["noise:sigma=1"]).update(TEXTS[:1], [1])
     assert longest_sentence(update, tiny_bert) is None

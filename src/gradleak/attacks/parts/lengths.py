@@ -36,7 +36,8 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
         used = (sizes > sizes.median() * (1 + CLEAR_ROW / (2 * gradient.shape[1]) ** 0.5)).nonzero()
     if not len(used):
         return None
-    return int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
+    found = int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
+    return found if found >= _shortest(model) else None  # special tokens alone are no sentence: noise hid the rest
 
 
 def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | None:
@@ -82,9 +83,9 @@ def _hidden(model: TargetModel, layer: int, role: str, sentences: int) -> int:
 
 def length_guesses(model: TargetModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:
     """Token counts a batch may have, longest sentence first; one guess where the gradient tells them all."""
-    shortest = len(model.prefix) + len(model.suffix) + 1
+    shortest = _shortest(model)
     if size == 1:
-        told = longest or total
+        told = longest or (total if total is not None and total >= shortest else None)
         yield from ([told],) if told else ([n] for n in range(shortest, min(LONGEST, model.max_length) + 1))
         return
     top = longest or min(LONGEST, model.max_length)
@@ -116,6 +117,11 @@ def _rank(gradient: Tensor) -> int | None:
     """The numerical rank, or None where no gap shows it."""
     rank = numerical_rank(gradient)
     return rank if 0 < rank < min(gradient.shape) else None
+
+
+def _shortest(model: TargetModel) -> int:
+    """The fewest tokens a sentence has: one between the special ones."""
+    return len(model.prefix) + len(model.suffix) + 1
 
 
 def _unseen(model: TargetModel) -> int:
