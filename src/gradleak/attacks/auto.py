@@ -16,6 +16,7 @@ from gradleak.attacks.matching import MatchingAttack
 from gradleak.attacks.parts.certify import attention_parts
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.hints import points_anywhere
+from gradleak.attacks.parts.lengths import shortest_sentence
 from gradleak.attacks.parts.limits import too_little
 from gradleak.attacks.parts.recovery import Outcome
 from gradleak.attacks.parts.remaining import remaining
@@ -182,8 +183,7 @@ def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[Reason
         held = any(part.carrier(rest.tensors) is not None for part in attention_parts(model, 0))
         reasons.append(Reason(kind="first-drowned" if held else "first-missing"))
     lengths = rest.known.lengths
-    shortest = len(model.prefix) + len(model.suffix) + 1
-    tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest
+    tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest_sentence(model)
     little = too_little(rest, model, tokens)
     return [*reasons, little] if little else reasons
 

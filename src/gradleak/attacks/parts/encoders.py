@@ -10,6 +10,7 @@ from torch import Tensor
 from gradleak.attacks.parts.candidates import Choices, first_inputs, fitting
 from gradleak.attacks.parts.certify import Certifier, attention_parts, carried, joint_span, mixed_layer
 from gradleak.attacks.parts.flips import PROMISING, Energy, Frames, descend
+from gradleak.attacks.parts.lengths import shortest_sentence
 from gradleak.attacks.parts.limits import no_end, not_in_update
 from gradleak.attacks.parts.peel import explain, peeled
 from gradleak.attacks.parts.recovery import Outcome, Recovered
@@ -230,7 +231,7 @@ class EncoderRecovery:
 
     def _lengths(self, tokens: Tensor, weights: Tensor) -> list[int]:
         """Where a sentence can end: positions that can hold the last special token, with others before it."""
-        shortest = len(self.model.prefix) + len(self.model.suffix) + 1
+        shortest = shortest_sentence(self.model)
         longest = weights.shape[1]
         if not self.model.suffix:
             return list(range(shortest, longest + 1))

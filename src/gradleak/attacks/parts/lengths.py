@@ -37,7 +37,8 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
     if not len(used):
         return None
     found = int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
-    return found if found >= _shortest(model) else None  # special tokens alone are no sentence: noise hid the rest
+    # Special tokens alone are no sentence: noise hid the rest.
+    return found if found >= shortest_sentence(model) else None
 
 
 def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | None:
@@ -83,7 +84,7 @@ def _hidden(model: TargetModel, layer: int, role: str, sentences: int) -> int:
 
 def length_guesses(model: TargetModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:
     """Token counts a batch may have, longest sentence first; one guess where the gradient tells them all."""
-    shortest = _shortest(model)
+    shortest = shortest_sentence(model)
     if size == 1:
         told = longest or (total if total is not None and total >= shortest else None)
         yield from ([told],) if told else ([n] for n in range(shortest, min(LONGEST, model.max_length) + 1))
@@ -119,7 +120,7 @@ def _rank(gradient: Tensor) -> int | None:
     return rank if 0 < rank < min(gradient.shape) else None
 
 
-def _shortest(model: TargetModel) -> int:
+def shortest_sentence(model: TargetModel) -> int:
     """The fewest tokens a sentence has: one between the special ones."""
     return len(model.prefix) + len(model.suffix) + 1
 
