@@ -43,7 +43,7 @@ def run_cell(
         if results.status == "completed":
             status = "completed"
         else:
-            status, limit = "budget-exhausted", budget.limit or "time"
+            status, limit = "budget-exhausted", budget.stopped_by or "time"
             error = f"the attack reached its limit of {_words(limits, limit)}; its scores are a lower bound"
     except GradleakError as problem:
         error = str(problem)
