@@ -122,7 +122,7 @@ def test_updates_of_different_kinds_are_attacked_together_as_each_alone(tiny_ber
         Client(tiny_bert, TOLD, defenses=chain).update(TEXTS[:size], [0, 1, 0][:size])
         for chain, size in zip(chains, [1, 1, 1, 1, 2, 2], strict=True)
     ]
-    settings = {"steps": 3, "adapt": True, "prior": "none", "init_draws": 3, "init_orders": 0}
+    settings = {"steps": 3, "adapt": True, "prior": "none", "init_draws": 3, "init_orders": 0, "polish": 0}
     together = attack(updates, tiny_bert, "lamp-cos", seed=list(range(len(updates))), **settings)
     for number, (update, found) in enumerate(zip(updates, together, strict=True)):
         (alone,) = attack(update, tiny_bert, "lamp-cos", seed=[number], **settings)
