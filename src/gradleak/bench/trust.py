@@ -27,7 +27,7 @@ from gradleak.tradeoff.config import AttackSpec
 
 # The quickest attacks that there are: the more cells a second, the more moments at which a kill could do harm.
 ATTACKS = (AttackSpec(name="bag"), AttackSpec(name="tag", options={"steps": 1, "init_draws": 1, "init_orders": 0}))
-# Every life is asked for so many seeds more than the one before, so that each has all stages to go through.
+# Every life is asked for so many seeds more than the one before, at least, so that each goes through all stages.
 SEEDS_A_LIFE = 2
 # Seconds between the beginning of a stage and the kill. Short ones are as likely as long ones (they are drawn on a
 # logarithmic scale): a cell or a table is written in milliseconds, a worker is started in seconds.
@@ -78,6 +78,7 @@ def bench_trust(
     kills: int,
     *,
     workers: int = 2,
+    together: int = 1,
     seed: int = 0,
     budget: Budget | None = None,
     progress: Progress = SILENT,
@@ -88,7 +89,7 @@ def bench_trust(
     with output_folder(folder):
         if any(folder.iterdir()):
             raise GradleakError(f"{folder} is not empty; give a new folder")
-        killed = _Killed(folder, model, workers)
+        killed = _Killed(folder, model, workers, together)
         progress.begin("kills, then a quiet run", kills + 2, "runs")
         while killed.victims.total() < kills and not limit.over:
             killed.life(rng)
@@ -113,11 +114,11 @@ def bench_trust(
 class _Killed:
     """A sweep over all its lives, with an eye on what is finished and what is begun again."""
 
-    def __init__(self, folder: Path, model: str, workers: int) -> None:
+    def __init__(self, folder: Path, model: str, workers: int, together: int) -> None:
         self._file, self._words = folder / "sweep.yaml", folder / "said.txt"
         self._out, self._workers = folder / "killed", workers
         self._records = Records(self._out)
-        self._config = SweepConfig(models=(ModelSpec(model=model),), attacks=ATTACKS, trials=1)
+        self._config = SweepConfig(models=(ModelSpec(model=model),), attacks=ATTACKS, trials=1, together=together)
         self._lives = 0
         self.victims: Counter[str] = Counter()
         self.stages: Counter[str] = Counter()
@@ -126,8 +127,9 @@ class _Killed:
 
     @property
     def config(self) -> SweepConfig:
-        """What the last life was asked for."""
-        return self._config.model_copy(update={"seeds": tuple(range(SEEDS_A_LIFE * max(1, self._lives)))})
+        """What the last life was asked for; whole groups of cells, which more seeds do not change."""
+        seeds = max(SEEDS_A_LIFE, self._config.together) * max(1, self._lives)
+        return self._config.model_copy(update={"seeds": tuple(range(seeds))})
 
     def life(self, rng: random.Random) -> None:
         """Let the sweep go on until it, or a part of it, is killed."""

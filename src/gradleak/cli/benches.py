@@ -61,6 +61,7 @@ def bench_trust(
     model: Annotated[str, typer.Option(help="Built-in name or folder; the smaller, the sooner.")] = "minilm",
     kills: Annotated[int, typer.Option(min=1, help="How often the sweep is killed.")] = 50,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the sweep.")] = 2,
+    together: Annotated[int, typer.Option(min=1, help="Cells that share the engine's passes.")] = 1,
     seed: Annotated[int, typer.Option(help="Fixes who is killed, and when.")] = 0,
     budget: BudgetText = None,
 ) -> None:
@@ -70,7 +71,9 @@ def bench_trust(
 
     limit = budget_of(AuditConfig(budget=budget))
     with live(limit) as progress:
-        found = run(folder, model, kills, workers=workers, seed=seed, budget=limit, progress=progress)
+        found = run(
+            folder, model, kills, workers=workers, together=together, seed=seed, budget=limit, progress=progress
+        )
     typer.echo(str(found))
     finish(limit)
     if not found.held:
