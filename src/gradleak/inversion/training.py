@@ -121,7 +121,9 @@ def train(
         run.path.unlink(missing_ok=True)
     else:
         run.save()
-        if run.step and not run.looks:  # else what was learned so far would be thrown away for the weights at the start
+        if (
+            run.step and not run.looks
+        ):  # else the best weights known were those it began with
             run.look()
     problem.network.load_state_dict(run.best)
     problem.network.eval()
