@@ -121,9 +121,7 @@ def train(
         run.path.unlink(missing_ok=True)
     else:
         run.save()
-        if (
-            run.step and not run.looks
-        ):  # else the best weights known were those it began with
+        if run.step and not run.looks:  # else the best weights known were those it began with
             run.look()
     problem.network.load_state_dict(run.best)
     problem.network.eval()
