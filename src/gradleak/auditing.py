@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Self
 
 from gradleak.attacks import ATTACKS
 from gradleak.attacks.base import Attack, Method, Reconstruction
+from gradleak.attacks.control import Control
 from gradleak.attacks.run import attack as run_attack
 from gradleak.attacks.run import derive_seed
 from gradleak.budget import Budget
+from gradleak.config import AuditConfig
 from gradleak.environment import describe
 from gradleak.errors import GradleakError
 from gradleak.matching.memory import free_memory
@@ -25,8 +28,8 @@ from gradleak.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.scenario.client import Client, class_number
 from gradleak.scenario.data import BUILT_IN, Row, read_data
 from gradleak.scenario.sender import DEFAULT_GRANTS
-from gradleak.scenario.strength import Strength, strength
-from gradleak.scenario.trials import TrialData, draw_trials
+from gradleak.scenario.strength import strength
+from gradleak.scenario.trials import draw_trials
 from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.interval import Interval, bootstrap
@@ -39,6 +42,8 @@ from gradleak.words import seen
 CONTROL_DRAWS = 10
 # The share of the free memory that updates may take while they wait to be attacked.
 UPDATES_SHARE = 0.3
+# Where texts come from that no file holds.
+GIVEN = "given in Python"
 
 
 def audit(
@@ -79,14 +84,10 @@ def audit(
     >>> len(results.trials), results.status, results.summary["exact_match"].mean
     (2, 'completed', 100.0)
     """
-    (results,) = audit_parts(
-        [observe],
-        model,
-        data=data,
-        text_column=text_column,
-        label_column=label_column,
-        attack=attack,
-        options=options,
+    method = ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
+    question = Question(
+        rows=read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data),
+        source=str(data) if isinstance(data, str | Path) else GIVEN,
         batch_size=batch_size,
         trials=trials,
         seed=seed,
@@ -94,189 +95,214 @@ def audit(
         known=known,
         client=client,
         defenses=defenses,
-        task=task,
-        num_labels=num_labels,
+        observe=observe,
         max_tokens=max_tokens,
         window=window,
         entities=entities,
-        device=device,
-        budget=budget,
-        progress=progress,
     )
+    if not isinstance(model, TargetModel):
+        model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
+    (results,) = audit_together([question], model, method, budget=budget, progress=progress)
     return results
 
 
-def audit_parts(
-    parts: Sequence[str],
-    model: str | Path | TargetModel,
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What one audit asks: whose texts, in which batches, sent in which way, and what of it the attacker sees."""
+
+    rows: Sequence[Row]
+    source: str = GIVEN
+    batch_size: int = 1
+    trials: int = 4
+    seed: int = 0
+    attack_seed: int | None = None
+    known: Sequence[str] = DEFAULT_GRANTS
+    client: str = "fedsgd"
+    defenses: Sequence[str] = ()
+    observe: str = ALL
+    max_tokens: int | None = None
+    window: int | None = None
+    entities: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.trials < 1:
+            raise GradleakError("batch size and trials must be at least 1")
+        parse_selection(self.observe)
+        if self.entities:
+            recogniser()  # what is missing for it should be said now, not after hours
+
+    @classmethod
+    def of(cls, config: AuditConfig, rows: Sequence[Row], **changes: Any) -> Self:
+        """What a configuration asks of these rows, with some of it changed."""
+        named = {field.name for field in fields(cls)} & set(AuditConfig.model_fields)
+        return cls(**{"rows": rows, "source": config.data, **config.model_dump(include=named), **changes})
+
+
+def audit_together(
+    questions: Sequence[Question],
+    model: TargetModel,
+    method: Attack,
     *,
-    data: str | Path | Sequence[Row],
-    text_column: str | None,
-    label_column: str | None,
-    attack: str,
-    options: Mapping[str, Any] | None,
-    batch_size: int,
-    trials: int,
-    seed: int,
-    attack_seed: int | None = None,
-    known: Sequence[str],
-    client: str,
-    defenses: Sequence[str],
-    task: Task | None,
-    num_labels: int | None,
-    max_tokens: int | None,
-    window: int | None,
-    entities: bool,
-    device: str,
-    budget: Budget | None,
-    progress: Progress,
+    budget: Budget | None = None,
+    progress: Progress = SILENT,
 ) -> list[Results]:
-    """One audit for each of several parts of the model, on the same batches and seeds, as `audit` would give them.
+    """One audit for each question, as `audit` would answer it up to rounding.
 
     All updates go to the attack together: a pass over few tokens costs little more than one over fewer.
     """
-    if batch_size < 1 or trials < 1:
-        raise GradleakError("batch size and trials must be at least 1")
-    method = ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
-    for part in parts:
-        parse_selection(part)
-    if entities:
-        recogniser()  # what is missing for it should be said now, not after hours
-    rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
-    if not isinstance(model, TargetModel):
-        model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
-    private = draw_trials(
-        rows, model, batch_size=batch_size, trials=trials, seed=seed, max_tokens=max_tokens, window=window
-    )
     method = method.prepared(model)
-    senders = [Client(model, known, client, defenses, part) for part in parts]
-    seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
-    attacking = seeds if attack_seed is None else [derive_seed(attack_seed, "trial", i) for i in range(trials)]
+    sides = [_Side(question, model) for question in questions]
     budget = budget or Budget()
-    measured: list[list[Trial]] = [[] for _ in parts]
-    for first in range(0, trials, together := _together(model, senders)):
-        # Only as many updates at once as fit into memory: each is as large as the model.
-        some = range(first, min(trials, first + together))
-        updates = [
-            [sender.update(private[i].texts, private[i].labels, derive_seed(seeds[i], "client")) for i in some]
-            for sender in senders
-        ]
-        if not first:
-            shown = [observed(each[0], part, model) for each, part in zip(updates, parts, strict=True)]
-            for one in shown:
-                progress.say(seen(one))
-        found = run_attack(
-            [update for each in updates for update in each],
+    for portion in _portions([(side, i) for side in sides for i in range(side.asked.trials)], model):
+        updates = [side.update(i, progress) for side, i in portion]
+        for update in updates:
+            update.check(model)
+        seeds = [side.attack_seeds[i] for side, i in portion]
+        found = method.run(updates, model, budget=budget, progress=progress, seeds=seeds)
+        guesses = _control(method, [side.faced(i) for side, i in portion], updates, model, progress)
+        for (side, i), update, answer, guessed in zip(portion, updates, found, guesses, strict=True):
+            side.measure(i, update, answer, guessed)
+    return [side.results(method) for side in sides]
+
+
+class _Side:
+    """The honest side of one audit: its private batches, their updates, and what the attack made of each."""
+
+    def __init__(self, asked: Question, model: TargetModel) -> None:
+        self.asked, self.model = asked, model
+        self.sender = Client(model, asked.known, asked.client, asked.defenses, asked.observe)
+        self.private = draw_trials(
+            asked.rows,
             model,
-            attack,
-            seed=[attacking[i] for i in some] * len(parts),
-            budget=budget,
-            progress=progress,
-            **dict(options or {}),
+            batch_size=asked.batch_size,
+            trials=asked.trials,
+            seed=asked.seed,
+            max_tokens=asked.max_tokens,
+            window=asked.window,
         )
-        # Guessing looks at no tensor, so it is the same for every part.
-        own = [seeds[i] for i in some]
-        guessed = _control(method, updates[0], [private[i] for i in some], model, own, entities, progress)
-        for number, done in enumerate(measured):
-            answers = found[number * len(some) : (number + 1) * len(some)]
-            sizes = [
-                strength(
-                    senders[number], update, private[i].texts, private[i].labels, derive_seed(seeds[i], "client")
-                )
-                for i, update in zip(some, updates[number], strict=True)
-            ]
-            done += [
-                _trial(i, attacking[i], private[i], update, answer, guess, model, entities, sent)
-                for i, update, answer, guess, sent in zip(some, updates[number], answers, guessed, sizes, strict=True)
-            ]
-    scenario = Scenario(
-        model=model.name,
-        family=model.family,
-        task=model.task,
-        model_fingerprint=model.fingerprint,
-        parameters=sum(p.numel() for p in model.parameters().values()),
-        data=str(data) if isinstance(data, str | Path) else "given in Python",
-        data_rows=len(rows),
-        labels=_label_source(rows, model),
-        batch_size=batch_size,
-        trials=trials,
-        seed=seed,
-        client=senders[0].rule,
-        defenses=list(updates[0][0].manifest.defenses),
-        known=list(updates[0][0].known.granted),
-    )
-    return [
-        gathered(scenario.model_copy(update={"observed": part}), method, done, model)
-        for part, done in zip(shown, measured, strict=True)
-    ]
+        self.seeds = self._seeds(asked.seed)
+        self.attack_seeds = self.seeds if asked.attack_seed is None else self._seeds(asked.attack_seed)
+        self.trials: list[Trial] = []
+
+    def _seeds(self, seed: int) -> list[int]:
+        return [derive_seed(seed, "trial", i) for i in range(self.asked.trials)]
+
+    def update(self, i: int, progress: Progress) -> Update:
+        """What the client sends of a batch."""
+        update = self.sender.update(self.private[i].texts, self.private[i].labels, self._client_seed(i))
+        if i == 0:
+            self.shown = observed(update, self.asked.observe, self.model)
+            self.granted, self.told = update.known.granted, update.manifest.defenses
+            progress.say(seen(self.shown))
+        return update
+
+    def _client_seed(self, i: int) -> int:
+        return derive_seed(self.seeds[i], "client")
+
+    def faced(self, i: int) -> Faced:
+        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities)
+
+    def measure(self, i: int, update: Update, found: Reconstruction, guessed: dict[str, float]) -> None:
+        """Compare what the attack made of a batch with the batch."""
+        private, model = self.private[i], self.model
+        scored = score(found, private.texts, model, entities=self.asked.entities)
+        labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
+        batch = model.encode(private.texts)
+        content = {token for sentence in batch.sentences() for token in model.content(sentence)}
+        sent = strength(self.sender, update, private.texts, private.labels, self._client_seed(i))
+        trial = Trial(
+            index=i,
+            seed=self.attack_seeds[i],
+            status=found.status,
+            truth=private.texts,
+            labels=labels,
+            reconstruction=found,
+            pairs=scored.pairs,
+            scores=scored.metrics,
+            control_scores=guessed,
+            found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
+            truth_distance=truth_distance(update, private.texts, labels, model),
+            tokens=sum(batch.lengths),
+            signal=sent.signal,
+            noise=sent.noise,
+            seconds=found.seconds,
+            peak_memory_mb=found.peak_memory_mb,
+        )
+        self.trials.append(trial)
+
+    def results(self, method: Attack) -> Results:
+        """All trials, once they are measured."""
+        asked, model = self.asked, self.model
+        scenario = Scenario(
+            model=model.name,
+            family=model.family,
+            task=model.task,
+            model_fingerprint=model.fingerprint,
+            parameters=sum(p.numel() for p in model.parameters().values()),
+            data=asked.source,
+            data_rows=len(asked.rows),
+            labels=_label_source(asked.rows, model),
+            batch_size=asked.batch_size,
+            trials=asked.trials,
+            seed=asked.seed,
+            client=self.sender.rule,
+            defenses=list(self.told),
+            known=list(self.granted),
+            observed=self.shown,
+        )
+        return gathered(scenario, method, self.trials, model)
 
 
-def _together(model: TargetModel, senders: Sequence[Client]) -> int:
-    """Of how many trials the updates of all senders may be held at once; one is made whole before it is cut."""
+class Faced(NamedTuple):
+    """What a trial's score depends on beside the guess: the draws' seed, the truth, and what is looked for."""
+
+    seed: int
+    texts: tuple[str, ...]
+    entities: bool
+
+
+Job = tuple[_Side, int]
+
+
+def _portions(waiting: Sequence[Job], model: TargetModel) -> Iterator[list[Job]]:
+    """As many updates at a time as fit into memory; each is made whole before it is cut to what is observed."""
     sizes = {name: p.numel() * p.element_size() for name, p in model.parameters().items()}
-    needed = max(sum(sizes.values()), sum(sizes[name] for sender in senders for name in sender.observed))
-    return max(1, int(UPDATES_SHARE * free_memory(model.device) / needed))
+    room = UPDATES_SHARE * free_memory(model.device) - sum(sizes.values())
+    portion: list[Job] = []
+    held = 0
+    for side, i in waiting:
+        needed = sum(sizes[name] for name in side.sender.observed)
+        if portion and held + needed > room:
+            yield portion
+            portion, held = [], 0
+        portion.append((side, i))
+        held += needed
+    yield portion
 
 
 def _control(
-    method: Attack,
-    updates: Sequence[Update],
-    private: Sequence[TrialData],
-    model: TargetModel,
-    seeds: Sequence[int],
-    entities: bool,
-    progress: Progress,
+    method: Attack, faced: Sequence[Faced], updates: Sequence[Update], model: TargetModel, progress: Progress
 ) -> list[dict[str, float]]:
-    """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used."""
+    """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used.
+
+    Guessing looks at no tensor, so trials that differ in nothing else share it.
+    """
+    different = {(one, update.known): update for one, update in zip(faced, updates, strict=True)}
     prior = getattr(method.options, "prior", "none")
     draws = run_attack(
-        [update for update in updates for _ in range(CONTROL_DRAWS)],
+        [update for update in different.values() for _ in range(CONTROL_DRAWS)],
         model,
-        "control",
-        seed=[derive_seed(seed, "control", i) for seed in seeds for i in range(CONTROL_DRAWS)],
+        Control.name,
+        seed=[derive_seed(one.seed, "control", i) for one, _ in different for i in range(CONTROL_DRAWS)],
         progress=progress,
         prior="ngram" if prior == "none" else prior,
     )
-    scores = []
-    for number, trial in enumerate(private):
+    scores = {}
+    for number, key in enumerate(different):
         own = draws[number * CONTROL_DRAWS : (number + 1) * CONTROL_DRAWS]
-        scores.append(mean_scores([score(draw, trial.texts, model, entities=entities).metrics for draw in own]))
-    return scores
-
-
-def _trial(
-    index: int,
-    seed: int,
-    private: TrialData,
-    update: Update,
-    found: Reconstruction,
-    guessed: dict[str, float],
-    model: TargetModel,
-    entities: bool,
-    sent: Strength,
-) -> Trial:
-    scored = score(found, private.texts, model, entities=entities)
-    labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
-    batch = model.encode(private.texts)
-    content = {token for sentence in batch.sentences() for token in model.content(sentence)}
-    return Trial(
-        index=index,
-        seed=seed,
-        status=found.status,
-        truth=private.texts,
-        labels=labels,
-        reconstruction=found,
-        pairs=scored.pairs,
-        scores=scored.metrics,
-        control_scores=guessed,
-        found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
-        truth_distance=truth_distance(update, private.texts, labels, model),
-        tokens=sum(batch.lengths),
-        signal=sent.signal,
-        noise=sent.noise,
-        seconds=found.seconds,
-        peak_memory_mb=found.peak_memory_mb,
-    )
+        metrics = [score(draw, key[0].texts, model, entities=key[0].entities).metrics for draw in own]
+        scores[key] = mean_scores(metrics)
+    return [scores[one, update.known] for one, update in zip(faced, updates, strict=True)]
 
 
 def gathered(

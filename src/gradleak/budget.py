@@ -48,6 +48,8 @@ class Budget:
         self._taken = 0
         self._refused = False
         self._interrupted = False
+        self.stopped_by: LimitName | None = None
+        """The limit that first ended something, be it only a part of the work."""
 
     def interrupt(self) -> None:
         """Ask the running attack to stop at its next step."""
@@ -59,7 +61,13 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        return self.interrupted or self.limit is not None
+        limit = self.limit
+        if limit is not None:
+            self._note(limit)
+        return self.interrupted or limit is not None
+
+    def _note(self, limit: LimitName) -> None:
+        self.stopped_by = self.stopped_by or limit
 
     @property
     def limit(self) -> LimitName | None:
@@ -102,6 +110,10 @@ class _Part(Budget):
     @property
     def limit(self) -> LimitName | None:
         return self._whole.limit or super().limit
+
+    def _note(self, limit: LimitName) -> None:
+        super()._note(limit)
+        self._whole._note(limit)
 
     def tick(self) -> bool:
         return super().tick() or self._whole.tick()

@@ -44,14 +44,14 @@ def update_of(model: TargetModel, *defenses: str, rule: str = "fedsgd") -> Updat
     ],
 )
 def test_what_shows(tiny_bert: TargetModel, defenses: list[str], expected: Seen) -> None:
-    assert what_shows([update_of(tiny_bert, *defenses)], tiny_bert) == expected
+    assert what_shows(update_of(tiny_bert, *defenses), tiny_bert) == expected
 
 
 def test_rounded_values_are_no_pruning() -> None:
     """A coarse grid and the rounding of weights both leave zeros; neither says that a coordinate was left out."""
     model = tiny_model("bert", "classification", width=64)
     for update in (update_of(model, "quantize:bits=4"), update_of(model, rule="fedavg:lr=1e-6")):
-        assert what_shows([update], model) == Seen()
+        assert what_shows(update, model) == Seen()
 
 
 @given(st.integers(2, 8), st.integers(0, 999))
@@ -113,3 +113,19 @@ def test_every_defence_can_be_attacked_knowing_and_ignoring(tiny_bert: TargetMod
         (found,) = attack([update], tiny_bert, name, steps=3, adapt=adapt)
         assert found.sentences
         assert found.loss is None or found.loss == found.loss  # not NaN
+
+
+def test_updates_of_different_kinds_are_attacked_together_as_each_alone(tiny_bert: TargetModel) -> None:
+    """What a defence left in one update, or how many sentences it holds, must not decide about another."""
+    chains = [[], ["sign"], ["prune:ratio=0.9"], ["mask:ratio=0.5"], [], ["noise:sigma=0.01"]]
+    updates = [
+        Client(tiny_bert, TOLD, defenses=chain).update(TEXTS[:size], [0, 1, 0][:size])
+        for chain, size in zip(chains, [1, 1, 1, 1, 2, 2], strict=True)
+    ]
+    settings = {"steps": 3, "adapt": True, "prior": "none", "init_draws": 3, "init_orders": 0, "polish": 0}
+    together = attack(updates, tiny_bert, "lamp-cos", seed=list(range(len(updates))), **settings)
+    for number, (update, found) in enumerate(zip(updates, together, strict=True)):
+        (alone,) = attack(update, tiny_bert, "lamp-cos", seed=[number], **settings)
+        assert [s.tokens for s in found.sentences] == [s.tokens for s in alone.sentences], chains[number]
+        assert found.loss == (None if alone.loss is None else pytest.approx(alone.loss, rel=1e-3, abs=1e-6))
+        assert found.notes == alone.notes

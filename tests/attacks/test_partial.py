@@ -114,7 +114,7 @@ def test_defences_show_in_any_matrix(role: str) -> None:
 
     def seen(*defenses: str) -> Seen:
         update = Client(model, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1])
-        return what_shows([update], model)
+        return what_shows(update, model)
 
     assert seen() == Seen()
     assert seen("sign") == Seen(signs=True)

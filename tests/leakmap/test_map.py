@@ -99,17 +99,6 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
             assert (one.scores, one.control_scores) == (other.scores, other.control_scores)
 
 
-def test_only_plain_updates_run_together(place, tmp_path, monkeypatch):
-    """What a defence leaves may differ from part to part, and attacks adapt to what all updates show."""
-    asked = []
-    monkeypatch.setattr(
-        "gradleak.leakmap.run.kept_audits", lambda homes, *_: (asked.append(len(homes)), [None] * len(homes))[1]
-    )
-    for extra in ({}, {"defenses": ("noise:sigma=0.1",)}, {"client": "fedavg:epochs=1,batch=1,lr=1e-3"}):
-        leak_map(AuditConfig(model=str(place / "model"), **extra), tmp_path)
-    assert asked == [2, 7, 7] + [1] * 32
-
-
 def test_a_spent_budget_leaves_cells_open(place, tmp_path):
     result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
     assert result.status == "budget-exhausted"

@@ -1,5 +1,7 @@
 """From a file to cells: every combination once, under a name that changes with what decides the result."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from gradleak.cells import digest_model
 from gradleak.config import AuditConfig
 from gradleak.models.load import load_model
 from gradleak.runner.code import reached
-from gradleak.runner.identity import make_cell, plan_cells
+from gradleak.runner.identity import grouped, make_cell, plan_cells
 from gradleak.runner.known import KnownModels
 from gradleak.runner.plan import SweepConfig, load_sweep
 
@@ -101,6 +103,23 @@ def test_whatever_decides_a_result_makes_another_cell():
         make_cell(SETTINGS, *rest) for rest in (("w2", "texts", 1), ("weights", "t2", 1), ("weights", "texts", 2))
     ]
     assert len({one.id[-16:] for one in (cell(), *others)}) == len(others) + 1
+
+
+@given(seeds=st.integers(1, 9), together=st.integers(1, 5))
+def test_groups_hold_cells_of_one_attack_and_their_members_count(seeds, together):
+    alone = [cell(seed=seed, attack=attack, options={}) for attack in ("tag", "dlg") for seed in range(seeds)]
+    found = grouped(alone, together)
+    members = Counter((one.group, one.settings.attack) for one in found if one.group)
+    assert len(members) == len({group for group, _ in members})
+    assert all(1 < size <= together for size in members.values())
+    assert [one.settings for one in found] == [one.settings for one in alone]
+    assert len({one.id for one in found}) == len(alone)
+    # A cell keeps its name as long as its company is the same, and only so long.
+    fewer = {one.id for one in grouped([one for one in alone if one.settings.seed < seeds - 1], together)}
+    for one in found:
+        company = [other for other in found if other.group == one.group] if one.group else [one]
+        same = all(other.settings.seed < seeds - 1 for other in company)
+        assert (one.id in fewer) == same
 
 
 def test_attacks_and_defences_face_the_same_private_batches():

@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,10 +21,13 @@ from gradleak.runner.identity import plan_cells
 from gradleak.runner.inline import InlineCrew
 from gradleak.runner.local import LocalCrew
 from gradleak.runner.loop import ATTEMPTS
-from gradleak.runner.running import run_cell
+from gradleak.runner.plan import describe
+from gradleak.runner.running import run_cells
 from gradleak.runner.store import LOG, Store, read_cells
 from gradleak.runner.sweep import preview, sweep
 from gradleak.runner.table import CSV_FILE, JSON_FILE
+
+QUICK = {"steps": 1, "init_draws": 1, "init_orders": 0}
 
 
 def run(config, out, **more):
@@ -62,13 +66,14 @@ def test_finished_cells_are_kept_and_changed_ones_run_anew(make, tmp_path):
 
 
 def test_order_does_not_matter(make, tmp_path, monkeypatch):
-    run(make(), tmp_path / "a")
+    config = make(together=2, seeds=3)
+    run(config, tmp_path / "a")
 
     def shuffled(*given):
         return random.Random(1).sample(cells := plan_cells(*given), len(cells))
 
     monkeypatch.setattr("gradleak.runner.sweep.plan_cells", shuffled)
-    run(make(), tmp_path / "b")
+    run(config, tmp_path / "b")
     assert begun(tmp_path / "a") != begun(tmp_path / "b")
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
 
@@ -88,18 +93,58 @@ def test_failed_cells_stay_failed_until_they_are_retried(make, tmp_path):
 def test_an_unforeseen_error_ends_one_cell_only(make, tmp_path, monkeypatch):
     import gradleak.runner.running as running
 
-    real = running.audit
+    real = running.audit_together
 
-    def stumbling(*given, **more):
-        if more["attack"] == "tag":
+    def stumbling(questions, model, method, **more):
+        if method.name == "tag":
             raise ZeroDivisionError("by zero")
-        return real(*given, **more)
+        return real(questions, model, method, **more)
 
-    monkeypatch.setattr(running, "audit", stumbling)
+    monkeypatch.setattr(running, "audit_together", stumbling)
     assert run(make(seeds=1), tmp_path).statuses == {"completed": 1, "failed": 1}
     errors = [cell.error for cell in read_cells(tmp_path)]
     assert errors[0] is None
     assert errors[1].startswith("ZeroDivisionError: by zero (test_sweep.py, line ")
+
+
+def test_cells_that_run_together_are_what_each_is_alone(make, tmp_path):
+    """Only their names say that they had company; what was left of a group is run again in the same company."""
+    settings = {"defenses": ["none", "sign"], "batch_sizes": [1, 2], "attacks": [{"name": "tag", "options": QUICK}]}
+    run(make(**settings), tmp_path / "alone")
+    config = make(**settings, together=3)
+    assert run(config, tmp_path / "groups").statuses == {"completed": 8}
+    alone, groups = (
+        {describe(cell.settings): cell for cell in read_cells(tmp_path / n)} for n in ("alone", "groups")
+    )
+    assert Counter(Counter(cell.group for cell in groups.values()).values()) == {3: 2, 2: 1}
+    for name, cell in alone.items():
+        ours, theirs = cell.results.trials[0], groups[name].results.trials[0]
+        assert (cell.id, cell.group) != (groups[name].id, None)
+        assert cell.seeds == groups[name].seeds
+        assert ours.truth == theirs.truth
+        assert ours.reconstruction.loss == pytest.approx(theirs.reconstruction.loss, rel=1e-4)
+        assert cell.results.control == groups[name].results.control
+    before = tables(tmp_path / "groups")
+    lost = next(iter(groups.values()))
+    (tmp_path / "groups" / "cells" / f"{lost.id}.json").unlink()
+    run(config, tmp_path / "groups")
+    assert begun(tmp_path / "groups")[8:] == [lost.id]
+    assert tables(tmp_path / "groups") == before
+
+
+def test_one_bad_cell_does_not_spoil_its_company(make, tmp_path):
+    config = make(observe=["all", "layer:7"], attacks=["bag"], together=4)  # the model has one layer
+    assert run(config, tmp_path).statuses == {"completed": 2, "failed": 2}
+    assert {cell.settings.observe for cell in read_cells(tmp_path) if cell.status == "failed"} == {"layer:7"}
+
+
+def test_cells_that_run_together_share_their_limits(make, tmp_path):
+    slow = [{"name": "tag", "options": {**QUICK, "steps": 5}}]  # six passes: the last one only judges
+    enough = run(make(attacks=slow, together=2, limits={"steps": 6}), tmp_path / "enough")
+    assert enough.statuses == {"completed": 2}
+    assert run(make(attacks=slow, together=2, limits={"steps": 2}), tmp_path / "few").statuses == {
+        "budget-exhausted": 2
+    }
 
 
 def test_a_limit_is_a_status_of_its_own_and_wider_limits_run_again(make, tmp_path):
@@ -133,7 +178,7 @@ def test_a_cell_checks_that_all_is_as_planned(make):
     cell = plan_cells(make())[0]
     for what, message in (("model", "is not the one"), ("data", "is not what"), ("code", "other code")):
         forged = cell.model_copy(update={"hashes": cell.hashes.model_copy(update={what: "other"})})
-        done = run_cell(forged, Limits())
+        (done,) = run_cells((forged,), Limits())
         assert done.status == "failed"
         assert message in done.error
 

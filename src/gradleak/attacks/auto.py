@@ -149,8 +149,8 @@ class Auto(Attack):
         found: Sequence[Reconstruction],
         written: Collection[int],
     ) -> list[tuple[MatchingAttack, list[int], list[Update]]]:
-        """Which updates go to which matching attack, those with as many sentences left together."""
-        groups: dict[tuple[str, int | None], list[tuple[int, Update]]] = defaultdict(list)
+        """Which updates go to which matching attack."""
+        groups: dict[type[MatchingAttack], list[tuple[int, Update]]] = defaultdict(list)
         for number, outcome in enumerate(outcomes):
             if outcome.complete or number in written:
                 continue
@@ -166,11 +166,10 @@ class Auto(Attack):
                 continue
             hinted = points_anywhere(gradients[number], model)
             found[number].tell(*_reservations(rest, model, hinted))
-            groups[Subspace.name if hinted else LampCos.name, rest.known.size].append((number, rest))
+            groups[Subspace if hinted else LampCos].append((number, rest))
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
-        for (name, _), members in groups.items():
-            kind: type[MatchingAttack] = Subspace if name == Subspace.name else LampCos
+        for kind, members in groups.items():
             attack = kind.from_settings(settings).prepared(model)
             plan.append((attack, [number for number, _ in members], [rest for _, rest in members]))
         return plan

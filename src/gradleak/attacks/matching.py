@@ -8,7 +8,9 @@ gradient and by a language prior together.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pydantic import Field
@@ -90,6 +92,28 @@ class MatchingOptions(AttackOptions):
         return type(self).model_validate({**self.defaults_for(large), **said})
 
 
+@dataclass(frozen=True)
+class Case:
+    """One update with all that is known of it before the search: what a defence left to see, labels and lengths."""
+
+    update: Update
+    gradient: Update
+    seed: int
+    seen: Seen
+    unrolled: bool
+    guesses: Sequence[Knowledge]
+
+    @property
+    def size(self) -> int:
+        """How many sentences are looked for."""
+        return len(self.guesses[0].lengths)
+
+    @property
+    def kind(self) -> tuple[Seen, bool, int]:
+        """Updates of one kind can be attacked side by side."""
+        return self.seen, self.unrolled, self.size
+
+
 class MatchingAttack(Attack):
     """What DLG, TAG and LAMP share; they differ in their options only."""
 
@@ -108,20 +132,43 @@ class MatchingAttack(Attack):
         progress: Progress,
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
-        seen = what_shows(updates, model) if self.options.adapt else Seen()
-        options = adapted(self.options, seen)
+        cases = [self._case(*each, model) for each in zip(updates, seeds, strict=True)]
+        kinds: dict[object, list[int]] = defaultdict(list)
+        for number, case in enumerate(cases):
+            kinds[case.kind].append(number)
+        found: dict[int, Reconstruction] = {}
+        for done, numbers in enumerate(kinds.values()):
+            own = budget.part(1 / (len(kinds) - done))  # one kind must not take the others' time
+            answers = self._search([cases[number] for number in numbers], model, own, progress)
+            found.update(zip(numbers, answers, strict=True))
+        return [found[number] for number in range(len(updates))]
+
+    def _case(self, update: Update, seed: int, model: TargetModel) -> Case:
+        gradient = as_gradient(update)
+        return Case(
+            update=update,
+            gradient=gradient,
+            seed=seed,
+            seen=what_shows(update, model) if self.options.adapt else Seen(),
+            unrolled=self.options.fedavg == "unrolled" and update.manifest.client.name == "fedavg",
+            guesses=gather(gradient, model, self.name, self.options.guesses),
+        )
+
+    def _search(
+        self, cases: Sequence[Case], model: TargetModel, budget: Budget, progress: Progress
+    ) -> list[Reconstruction]:
+        """Attack updates of one kind side by side."""
+        options = adapted(self.options, cases[0].seen)
         started = time.monotonic()
-        gradients = [as_gradient(update) for update in updates]
-        guesses = [gather(gradient, model, self.name, options.guesses) for gradient in gradients]
         uses_prior = options.discrete_every > 0 and options.prior_weight > 0
         search = MatchingSearch(
             options=options,
             model=model,
-            engine=_engine(options, seen, updates, gradients, model, guesses),
+            engine=_engine(options, cases, model),
             prior=load_prior(options.prior if uses_prior else "none", model, progress),
-            seeds=seeds,
-            guesses=guesses,
-            hints=self._hints(gradients, model, guesses),
+            seeds=[case.seed for case in cases],
+            guesses=[case.guesses for case in cases],
+            hints=[self._hints(case, model) for case in cases],
         )
         with peak_memory(model.device) as memory:
             progress.begin(f"{self.name}: choosing a start", 1)
@@ -136,15 +183,13 @@ class MatchingAttack(Attack):
                 progress.end()
                 finished = not budget.over  # a polish that was cut short is said, like any other stop
         spent = {
-            "seconds": (time.monotonic() - started) / len(updates),
+            "seconds": (time.monotonic() - started) / len(cases),
             "peak_memory_mb": memory.megabytes,
             "status": "completed" if finished else budget.reason,
         }
-        return [search.answer(number).model_copy(update=spent) for number in range(len(updates))]
+        return [search.answer(number).model_copy(update=spent) for number in range(len(cases))]
 
-    def _hints(
-        self, gradients: Sequence[Update], model: TargetModel, guesses: Sequence[Sequence[Knowledge]]
-    ) -> list[Hints | None] | None:
+    def _hints(self, case: Case, model: TargetModel) -> Hints | None:
         """Tokens to start from and to keep to; plain matching has none."""
         return None
 
@@ -166,33 +211,27 @@ def adapted(options: MatchingOptions, seen: Seen) -> MatchingOptions:
     return options.model_copy(update={"distance": distance, **weights})
 
 
-def _weights(seen: Seen, updates: Sequence[Update], model: TargetModel) -> list[dict[str, float]] | None:
+def _weights(cases: Sequence[Case], model: TargetModel) -> list[dict[str, float]] | None:
     """How much each parameter of each update counts. With signs or zeros no spectrum tells noise."""
+    seen = cases[0].seen
     if seen.signs or seen.masked or seen.pruned:
         return None
-    return [signal_shares(update, model) or {} for update in updates]
+    return [signal_shares(case.update, model) or {} for case in cases]
 
 
-def _engine(
-    options: MatchingOptions,
-    seen: Seen,
-    updates: Sequence[Update],
-    gradients: Sequence[Update],
-    model: TargetModel,
-    guesses: Sequence[Sequence[Knowledge]],
-) -> Engine:
+def _engine(options: MatchingOptions, cases: Sequence[Case], model: TargetModel) -> Engine:
     distance = Distance(options.distance, options.l1_weight)
-    if options.fedavg == "unrolled" and updates[0].manifest.client.name == "fedavg":
-        if any(update.manifest.clients > 1 for update in updates):
+    if cases[0].unrolled:
+        if any(case.update.manifest.clients > 1 for case in cases):
             raise GradleakError("fedavg=unrolled takes one client's steps again; this update is the mean of several")
-        rules = [update.manifest.client for update in updates]
-        return UnrolledEngine(model, [update.tensors for update in updates], distance, rules)
-    tensors = [gradient.tensors for gradient in gradients]
-    masks = [surviving(update) for update in updates] if seen.masked else None
-    weights = _weights(seen, updates, model) if options.adapt else None
+        rules = [case.update.manifest.client for case in cases]
+        return UnrolledEngine(model, [case.update.tensors for case in cases], distance, rules)
+    tensors = [case.gradient.tensors for case in cases]
+    masks = [surviving(case.update) for case in cases] if cases[0].seen.masked else None
+    weights = _weights(cases, model) if options.adapt else None
     if options.engine == "naive":
         return NaiveEngine(model, tensors, distance, weights=weights, masks=masks)
     memory = None if options.memory is None else parse_memory(options.memory)
-    tokens = max(sum(guess.lengths) for each in guesses for guess in each)
+    tokens = max(sum(guess.lengths) for case in cases for guess in case.guesses)
     place = model.halved() if options.precision == "bf16" else model
     return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory, weights=weights, masks=masks)

@@ -7,16 +7,12 @@ starts near the answer and needs fewer steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from gradleak.attacks.base import with_defaults
-from gradleak.attacks.matching import MatchingAttack, MatchingOptions
+from gradleak.attacks.matching import Case, MatchingAttack, MatchingOptions
 from gradleak.attacks.parts.hints import Hints, hints
-from gradleak.attacks.parts.knowledge import Knowledge
 from gradleak.models.target import TargetModel
-from gradleak.update import Update
 
 
 class _SubspaceOptions(MatchingOptions):
@@ -40,12 +36,7 @@ class Subspace(MatchingAttack):
     summary = "for noisy updates: matching among the tokens that the gradient's leading directions point at"
     Options = SubspaceOptions
 
-    def _hints(
-        self, gradients: Sequence[Update], model: TargetModel, guesses: Sequence[Sequence[Knowledge]]
-    ) -> list[Hints | None]:
+    def _hints(self, case: Case, model: TargetModel) -> Hints | None:
         keep: int = getattr(self.options, "keep")  # noqa: B009 - options made by with_defaults have no static type
-        found = []
-        for gradient, each in zip(gradients, guesses, strict=True):
-            longest = max(max(guess.lengths) for guess in each)
-            found.append(hints(gradient, model, longest, len(each[0].lengths), keep))
-        return found
+        longest = max(max(guess.lengths) for guess in case.guesses)
+        return hints(case.gradient, model, longest, case.size, keep)

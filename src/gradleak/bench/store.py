@@ -14,7 +14,7 @@ from gradleak.runner.identity import plan_cells
 from gradleak.runner.known import KnownModels
 from gradleak.runner.loop import look
 from gradleak.runner.plan import ModelSpec, SweepConfig
-from gradleak.runner.running import run_cell
+from gradleak.runner.running import run_cells
 from gradleak.runner.store import CELLS, Store
 from gradleak.runner.table import lines, write_table
 from gradleak.tradeoff.config import AttackSpec
@@ -55,7 +55,7 @@ def bench_store(folder: Path, model: str, cells: int, progress: Progress = SILEN
             planned = plan_cells(config, known)
         with _timed(seconds, "plan again, the model known"):
             plan_cells(config, known)
-        done = run_cell(planned[0], Limits())
+        (done,) = run_cells((planned[0],), Limits())
         with Store(folder) as store:
             progress.begin("writing", len(planned), "cells")
             with _timed(seconds, "claim, log and write all"):

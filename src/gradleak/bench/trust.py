@@ -27,7 +27,7 @@ from gradleak.runner.cell import Limits
 from gradleak.runner.identity import plan_cells
 from gradleak.runner.inline import InlineCrew
 from gradleak.runner.plan import ModelSpec, SweepConfig
-from gradleak.runner.running import run_cell
+from gradleak.runner.running import run_cells
 from gradleak.runner.store import CELLS, LOG, Head
 from gradleak.runner.sweep import sweep
 from gradleak.runner.table import CSV_FILE, JSON_FILE
@@ -84,7 +84,7 @@ def bench_trust(
     with output_folder(folder):
         if any(folder.iterdir()):
             raise GradleakError(f"{folder} is not empty; give a new folder")
-        run_cell(plan_cells(config)[0], Limits())  # everything loaded, for all lives
+        run_cells((plan_cells(config)[0],), Limits())  # everything loaded, for all lives
         quiet, killed = (_Run(config, folder / name, workers) for name in ("quiet", "killed"))
         progress.begin("a quiet run, then kills", kills + 1, "runs")
         quiet.to_the_end()

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gradleak.auditing import audit_parts
+from gradleak.attacks import ATTACKS
+from gradleak.auditing import Question, audit_together
 from gradleak.budget import Budget
 from gradleak.cells import digest_rows, identity, kept_audits
 from gradleak.config import AuditConfig
@@ -24,7 +25,6 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.results import Results
 from gradleak.scenario.data import read_data
-from gradleak.update import ClientRule
 
 # Settings that do not change what a map shows, and the part of the model, which is each cell's own.
 _ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe", "entities"}
@@ -52,7 +52,7 @@ def leak_map(
         )
         run = _Run(config, target, folder, limit, progress)
         places = plan(target.adapter)
-        found = {cell.selection: cell for group in run.groups(places) for cell in run.cells(group)}
+        found = {cell.selection: cell for group in by_layer(places) for cell in run.cells(group)}
         cells = [found[place.selection] for place in places]
     return LeakMap(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,6 +74,7 @@ class _Run:
     ) -> None:
         self.config, self.model, self.folder = config, model, folder
         self.budget, self.progress = budget, progress
+        self.method = ATTACKS.get(config.attack).from_settings(config.options)
         self.rows = read_data(config.data, config.text_column, config.label_column)
         self.decides = {
             **config.model_dump(exclude=_ASIDE),
@@ -81,15 +82,6 @@ class _Run:
             "task": model.task,
             "rows": digest_rows(self.rows),
         }
-
-    def groups(self, places: Sequence[Place]) -> list[list[Place]]:
-        """The cells that are attacked together.
-
-        Attacks adapt to what a defence or local steps leave in all updates they are given, which may differ from
-        part to part: then each cell is on its own.
-        """
-        plain = not self.config.defenses and ClientRule.parse(self.config.client).name == "fedsgd"
-        return by_layer(places) if plain else [[place] for place in places]
 
     def cells(self, places: Sequence[Place]) -> list[MapCell]:
         """These cells with what is measured of them so far."""
@@ -118,5 +110,5 @@ class _Run:
         )
 
     def _audit(self, parts: Sequence[str]) -> list[Results]:
-        settings = self.config.model_dump(exclude={"budget", "out", "redact", "model", "observe"})
-        return audit_parts(parts, self.model, **settings, budget=self.budget, progress=self.progress)
+        questions = [Question.of(self.config, self.rows, observe=part) for part in parts]
+        return audit_together(questions, self.model, self.method, budget=self.budget, progress=self.progress)

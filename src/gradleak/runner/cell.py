@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gradleak.budget import LimitName, parse_duration
+from gradleak.budget import Budget, LimitName, parse_duration
 from gradleak.config import AuditConfig
 from gradleak.matching.memory import parse_memory
 from gradleak.results import Results
@@ -20,7 +20,7 @@ class _Model(BaseModel):
 
 
 class Limits(_Model):
-    """How much one cell may take; null is without limit."""
+    """How much one cell may take; null is without limit. Cells that run together share time and steps."""
 
     time: str | None = Field(None, description="wall-clock time of a cell, such as 5m")
     memory: str | None = Field(None, description="memory of the process that runs a cell, such as 4GB")
@@ -47,6 +47,11 @@ class Limits(_Model):
     @property
     def bytes(self) -> int | None:
         return None if self.memory is None else parse_memory(self.memory)
+
+    def budget(self, cells: int) -> Budget:
+        """The time and steps that so many cells have together, counted from now."""
+        seconds = None if self.seconds is None else cells * self.seconds
+        return Budget(seconds, None if self.steps is None else cells * self.steps)
 
     def wider_than(self, other: Limits) -> bool:
         """Whether a cell that these other limits ended could get further under these."""
@@ -77,6 +82,7 @@ class Cell(_Model):
     hashes: Hashes
     seeds: Seeds
     threads: int = Field(1, ge=1)
+    group: str | None = Field(None, description="hash of the cells that run together with this one; null: alone")
 
 
 class SweepCell(Cell):
@@ -88,5 +94,12 @@ class SweepCell(Cell):
     error: str | None = Field(None, description="why it failed, or what a limit did")
     limits: Limits = Limits()
     attempts: int = Field(1, ge=1, description="how often it was begun; more than one if a worker died")
-    seconds: float = Field(description="wall-clock time of the attempt that ended it, loading included")
+    seconds: float = Field(
+        description="wall-clock time of the attempt that ended it, loading included; its share if it ran in a group"
+    )
     results: Results | None = Field(None, description="the audit; null if it failed or a limit killed it")
+
+
+# Cells that one worker runs together, mostly one; and how each of them ended.
+Group = tuple[Cell, ...]
+Ends = list[SweepCell]

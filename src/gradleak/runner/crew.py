@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gradleak.runner.cell import Cell, Limits, SweepCell
+from gradleak.runner.cell import Ends, Group, Limits
 from gradleak.runner.worker import Death
 
 
 @dataclass(frozen=True)
 class State:
-    """What one worker is at."""
+    """What one worker is at: a cell, or the first of a group."""
 
     cell: str
     what: str
@@ -19,24 +19,24 @@ class State:
 
 
 class Crew(Protocol):
-    """Takes cells while it has room, and tells how they ended."""
+    """Takes groups of cells while it has room, and tells how they ended."""
 
     @property
     def room(self) -> int:
-        """How many more cells it would take now."""
+        """How many more groups it would take now."""
         ...
 
     @property
     def busy(self) -> int:
-        """How many cells it is at."""
+        """How many groups it is at."""
         ...
 
-    def start(self, cell: Cell, limits: Limits) -> None:
-        """Begin a cell; there must be room."""
+    def start(self, cells: Group, limits: Limits) -> None:
+        """Begin a group; there must be room."""
         ...
 
-    def wait(self, seconds: float) -> list[tuple[Cell, SweepCell | Death]]:
-        """The cells that ended; waits so long for the first of them."""
+    def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
+        """The groups that ended; waits so long for the first of them."""
         ...
 
     def states(self) -> list[State]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ def plan_cells(config: SweepConfig, known: KnownModels | None = None, progress: 
     for model, source, settings in config.audits():
         cell = make_cell(settings, models[model], data[source], config.threads)
         cells.setdefault(cell.id, cell)
-    return list(cells.values())
+    return grouped(list(cells.values()), config.together)
 
 
 def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cell:
@@ -60,6 +62,32 @@ def make_cell(settings: AuditConfig, model: str, data: str, threads: int) -> Cel
     )
 
 
+def grouped(cells: Sequence[Cell], together: int) -> list[Cell]:
+    """The cells, up to so many of one model and attack in a group, in the order of the plan.
+
+    What runs in the same passes is rounded together, so a cell's company is one of the things that decide its result:
+    in a group it is another cell than alone, and in another group another one again. Its draws stay the same.
+    """
+    alike: dict[object, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        options = _options(cell.settings.attack, _said(cell.settings))
+        alike[cell.hashes.model, cell.settings.attack, digest(options)].append(cell)
+    found: dict[str, Cell] = {}
+    for kin in alike.values():
+        for first in range(0, len(kin), together):
+            members = kin[first : first + together]
+            group = digest({"cells": sorted(cell.id for cell in members)})[:16] if len(members) > 1 else None
+            found.update((cell.id, _in_group(cell, group)) for cell in members)
+    return [found[cell.id] for cell in cells]
+
+
+def _in_group(cell: Cell, group: str | None) -> Cell:
+    if group is None:
+        return cell
+    name, _, own = cell.id.rpartition("-")
+    return cell.model_copy(update={"id": f"{name}-{digest({'alone': own, 'group': group})[:16]}", "group": group})
+
+
 def _name(said: dict[str, Any]) -> str:
     """What people look for among files, the same for every way to write it; models and data go by their hashes."""
     chain = " ".join(said["defenses"]) or NONE
@@ -74,7 +102,7 @@ def _canonical(settings: AuditConfig) -> dict[str, Any]:
     """The settings that decide a result, the same for every way to write them."""
     return {
         **settings.model_dump(mode="json", exclude=_ASIDE),
-        "options": _options(settings.attack, json.dumps(settings.options, sort_keys=True, default=str)),
+        "options": _options(settings.attack, _said(settings)),
         "client": str(_rule(settings.client)),
         "defenses": _chain(settings.defenses),
         "device": settings.device.partition(":")[0],
@@ -91,6 +119,10 @@ def _model_hash(spec: ModelSpec, device: str, known: KnownModels, progress: Prog
             return found
         known.hashes[key] = found
     return known.hashes[key]
+
+
+def _said(settings: AuditConfig) -> str:
+    return json.dumps(settings.options, sort_keys=True, default=str)
 
 
 @functools.lru_cache(maxsize=1024)

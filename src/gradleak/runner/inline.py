@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import torch
 
-from gradleak.runner.cell import Cell, Limits, SweepCell
+from gradleak.runner.cell import Ends, Group, Limits
 from gradleak.runner.crew import State
-from gradleak.runner.running import run_cell
+from gradleak.runner.running import run_cells
 from gradleak.runner.worker import Death
 
 
 class InlineCrew:
-    """Runs a cell when it is waited for."""
+    """Runs cells when they are waited for."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
-        self._next: tuple[Cell, Limits] | None = None
+        self._next: tuple[Group, Limits] | None = None
 
     @property
     def room(self) -> int:
@@ -28,15 +28,15 @@ class InlineCrew:
     def busy(self) -> int:
         return int(self._next is not None)
 
-    def start(self, cell: Cell, limits: Limits) -> None:
-        self._next = cell, limits
+    def start(self, cells: Group, limits: Limits) -> None:
+        self._next = cells, limits
 
-    def wait(self, seconds: float) -> list[tuple[Cell, SweepCell | Death]]:
+    def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         if self._next is None:
             return []
-        cell, limits = self._next
+        cells, limits = self._next
         self._next = None
-        return [(cell, run_cell(cell, limits))]
+        return [(cells, run_cells(cells, limits))]
 
     def states(self) -> list[State]:
         return []

@@ -7,7 +7,7 @@ import threading
 import time
 
 from gradleak.errors import GradleakError
-from gradleak.runner.cell import Cell, Limits, SweepCell
+from gradleak.runner.cell import Ends, Group, Limits
 from gradleak.runner.crew import State
 from gradleak.runner.worker import Death, Worker
 
@@ -45,13 +45,13 @@ class LocalCrew:
 
     @property
     def busy(self) -> int:
-        return sum(worker.cell is not None for worker in self._workers)
+        return sum(bool(worker.cells) for worker in self._workers)
 
-    def start(self, cell: Cell, limits: Limits) -> None:
-        free = [worker for worker in self._workers if worker.cell is None]
-        free[0].start(cell, limits)
+    def start(self, cells: Group, limits: Limits) -> None:
+        free = [worker for worker in self._workers if not worker.cells]
+        free[0].start(cells, limits)
 
-    def wait(self, seconds: float) -> list[tuple[Cell, SweepCell | Death]]:
+    def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         deadline = time.monotonic() + seconds
         while True:
             self._woken.clear()
@@ -61,15 +61,15 @@ class LocalCrew:
                 return found
             self._woken.wait(min(LOOK_EVERY, left))
 
-    def _ended(self) -> list[tuple[Cell, SweepCell | Death]]:
+    def _ended(self) -> list[tuple[Group, Ends | Death]]:
         found = []
         for worker in self._workers:
-            if (cell := worker.cell) is not None and (end := worker.poll()) is not None:
-                found.append((cell, end))
+            if (cells := worker.cells) and (end := worker.poll()) is not None:
+                found.append((cells, end))
         return found
 
     def states(self) -> list[State]:
-        return [State(worker.cell.id, worker.what, worker.share) for worker in self._workers if worker.cell]
+        return [State(worker.cells[0].id, worker.what, worker.share) for worker in self._workers if worker.cells]
 
     def close(self) -> None:
         for worker in self._workers:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradleak.budget import Budget
 from gradleak.progress import SILENT, Progress
-from gradleak.runner.cell import Cell, Limits, Status, SweepCell
+from gradleak.runner.cell import Cell, Ends, Group, Limits, Status
 from gradleak.runner.crew import Crew
 from gradleak.runner.running import ended
 from gradleak.runner.store import Store
@@ -24,9 +24,10 @@ SHOW_EVERY = 0.5
 
 @dataclass(frozen=True)
 class Outlook:
-    """Which cells of a plan are finished, and which are to be run."""
+    """Which cells of a plan are finished, which are to be run, and the groups that these belong to."""
 
     todo: list[Cell]
+    groups: list[Group]
     statuses: dict[str, Status]
     stamps: dict[str, int]
 
@@ -47,7 +48,16 @@ def look(cells: Sequence[Cell], store: Store, limits: Limits, retry_failed: bool
             todo.append(cell)
         elif head is not None:
             statuses[cell.id] = head.status
-    return Outlook(todo, statuses, stamps)
+    groups = [group for group in _groups(cells) if not all(cell.id in statuses for cell in group)]
+    return Outlook(todo, groups, statuses, stamps)
+
+
+def _groups(cells: Sequence[Cell]) -> list[Group]:
+    """The cells that run together, each group in an order that the plan's does not change."""
+    found: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        found[cell.group or cell.id].append(cell)
+    return [tuple(sorted(members, key=lambda cell: cell.id)) for members in found.values()]
 
 
 class Loop:
@@ -58,8 +68,10 @@ class Loop:
         self.statuses = dict(outlook.statuses)
         self._stamps = outlook.stamps
         self._total = total
-        self._waiting = deque(outlook.todo)
-        self._elsewhere: deque[Cell] = deque()
+        # Groups run whole, for a cell's result depends on its company; only the cells that are open are kept.
+        self._open = {cell.id for cell in outlook.todo}
+        self._waiting = deque(outlook.groups)
+        self._elsewhere: deque[Group] = deque()
         self._attempts: Counter[str] = Counter()
 
     def run(self, budget: Budget, progress: Progress = SILENT) -> None:
@@ -71,8 +83,8 @@ class Loop:
                 if not self._waiting and time.monotonic() - asked > ASK_AGAIN:
                     self._waiting, self._elsewhere, asked = self._elsewhere, deque(), time.monotonic()
                 self._hand_out()
-                for cell, end in self.crew.wait(SHOW_EVERY):
-                    self._take(cell, end)
+                for group, end in self.crew.wait(SHOW_EVERY):
+                    self._take(group, end)
                 if time.monotonic() - shown > SHOW_EVERY:
                     shown = time.monotonic()
                     self._show(progress)
@@ -82,29 +94,57 @@ class Loop:
 
     def _hand_out(self) -> None:
         while self.crew.room and self._waiting:
-            cell = self._waiting.popleft()
-            if not self.store.claim(cell.id):
-                self._elsewhere.append(cell)
+            group = self._waiting.popleft()
+            if not self._claim(group):
+                self._elsewhere.append(group)
                 continue
-            if self.store.stamp(cell.id) != self._stamps.get(cell.id):  # another sweep has just finished it
-                self.store.release(cell.id)
-                head = self.store.head(cell.id)
-                self.statuses[cell.id] = "failed" if head is None else head.status
-                continue
-            self._attempts[cell.id] += 1
-            self.store.begin(cell.id, self._attempts[cell.id])
-            self.crew.start(cell, self.limits)
+            self._pass_over_finished(group)
+            if names := self._open_in(group):
+                self._attempts[group[0].id] += 1
+                for name in names:
+                    self.store.begin(name, self._attempts[group[0].id])
+                self.crew.start(group, self.limits)
 
-    def _take(self, cell: Cell, end: SweepCell | Death) -> None:
-        tried = self._attempts[cell.id]
-        if isinstance(end, Death):
+    def _open_in(self, group: Group) -> list[str]:
+        return [cell.id for cell in group if cell.id in self._open]
+
+    def _claim(self, group: Group) -> bool:
+        """Take all open cells of a group, or none."""
+        taken: list[str] = []
+        for name in self._open_in(group):
+            if not self.store.claim(name):
+                for other in taken:
+                    self.store.release(other)
+                return False
+            taken.append(name)
+        return True
+
+    def _pass_over_finished(self, group: Group) -> None:
+        """Close the cells that another sweep has finished in the meantime."""
+        for name in self._open_in(group):
+            if self.store.stamp(name) != self._stamps.get(name):
+                self.store.release(name)
+                head = self.store.head(name)
+                self._close(name, "failed" if head is None else head.status)
+
+    def _close(self, name: str, status: Status) -> None:
+        self._open.discard(name)
+        self.statuses[name] = status
+
+    def _take(self, group: Group, ends: Ends | Death) -> None:
+        tried = self._attempts[group[0].id]
+        if isinstance(ends, Death):
             if tried < ATTEMPTS:
-                self.store.release(cell.id)
-                self._waiting.appendleft(cell)
+                for name in self._open_in(group):
+                    self.store.release(name)
+                self._waiting.appendleft(group)
                 return
-            end = ended(cell, "failed", self.limits, error=f"{end.why} ({tried} attempts)", seconds=0.0)
-        self.store.keep(end.model_copy(update={"attempts": tried}))
-        self.statuses[cell.id] = end.status
+            why = f"{ends.why} ({tried} attempts)"
+            ends = [ended(cell, "failed", self.limits, error=why, seconds=0.0) for cell in group]
+        for end in ends:
+            if end.id in self._open:
+                self.store.keep(end.model_copy(update={"attempts": tried}))
+                self._close(end.id, end.status)
 
     def _show(self, progress: Progress) -> None:
         states = self.crew.states()

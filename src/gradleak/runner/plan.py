@@ -68,6 +68,9 @@ class SweepConfig(_Spec):
     device: str = "cpu"
     redact: bool = False
     threads: int = Field(1, ge=1, le=1024, description="threads of a worker; fixed, because sums depend on it")
+    together: int = Field(
+        1, ge=1, le=1024, description="cells of one model and attack that share the engine's passes"
+    )
     limits: Limits = Limits()
     out: str | None = None
 

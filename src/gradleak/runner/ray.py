@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.errors import GradleakError
-from gradleak.runner.cell import Cell, Limits, SweepCell
+from gradleak.runner.cell import Cell, Ends, Group, Limits
 from gradleak.runner.crew import State
 from gradleak.runner.local import LOOK_EVERY, workers_that_fit
 from gradleak.runner.worker import Death, Worker, planned_memory
@@ -31,8 +31,8 @@ class Seat:
         memory = planned_memory(self._limits, device, workers_that_fit(threads))
         self._worker = Worker(threads, memory, folder if Path(folder).is_dir() else None, self._woken)
 
-    def run(self, cell: str) -> SweepCell | Death:
-        self._worker.start(Cell.model_validate_json(cell), self._limits)
+    def run(self, cells: list[str]) -> Ends | Death:
+        self._worker.start(tuple(map(Cell.model_validate_json, cells)), self._limits)
         while (end := self._worker.poll()) is None:
             self._woken.wait(LOOK_EVERY)
             self._woken.clear()
@@ -61,7 +61,7 @@ class RayCrew:
         self._kind = self._ray.remote(num_cpus=threads, num_gpus=gpus, max_concurrency=2)(Seat)
         self._size = workers or _fitting(self._ray.cluster_resources(), threads, gpus)
         self._free: list[Any] = []
-        self._busy: dict[Any, tuple[Any, Cell]] = {}
+        self._busy: dict[Any, tuple[Any, Group]] = {}
         self._asked: dict[Any, str] = {}
         self._told: dict[str, State] = {}
 
@@ -73,23 +73,23 @@ class RayCrew:
     def busy(self) -> int:
         return len(self._busy)
 
-    def start(self, cell: Cell, limits: Limits) -> None:
+    def start(self, cells: Group, limits: Limits) -> None:
         seat = self._free.pop() if self._free else self._kind.remote(*self._arguments)
-        self._busy[seat.run.remote(cell.model_dump_json())] = (seat, cell)
+        self._busy[seat.run.remote([cell.model_dump_json() for cell in cells])] = (seat, cells)
 
-    def wait(self, seconds: float) -> list[tuple[Cell, SweepCell | Death]]:
+    def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=seconds) if self._busy else ([], [])
         return [self._end(reference) for reference in ready]
 
-    def _end(self, reference: Any) -> tuple[Cell, SweepCell | Death]:
-        seat, cell = self._busy.pop(reference)
-        self._told.pop(cell.id, None)
+    def _end(self, reference: Any) -> tuple[Group, Ends | Death]:
+        seat, cells = self._busy.pop(reference)
+        self._told.pop(cells[0].id, None)
         try:
             end = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:  # the node or the actor is gone; another seat will be taken
-            return cell, Death(f"its Ray actor is gone: {str(error).strip().splitlines()[0][:300]}")
+            return cells, Death(f"its Ray actor is gone: {str(error).strip().splitlines()[0][:300]}")
         self._free.append(seat)
-        return cell, end
+        return cells, end
 
     def states(self) -> list[State]:
         """What the actors last said of themselves; nobody is waited for."""
@@ -102,7 +102,7 @@ class RayCrew:
                 self._told[name] = State(name, *self._ray.get(reference))
             except self._ray.exceptions.RayError:
                 continue
-        running = {cell.id: seat for seat, cell in self._busy.values()}
+        running = {cells[0].id: seat for seat, cells in self._busy.values()}
         unasked = [name for name in running if name not in self._asked.values()]
         # Those not heard of yet come first; hundreds of questions at once would keep the driver busy.
         for name in sorted(unasked, key=lambda name: name in self._told)[: ASKED - len(self._asked)]:

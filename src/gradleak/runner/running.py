@@ -1,4 +1,4 @@
-"""Running one cell, in a process that keeps what it loaded for the next one."""
+"""Running cells, in a process that keeps what it loaded for the next ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from gradleak.auditing import audit
+from gradleak.attacks import ATTACKS
+from gradleak.auditing import Question, audit_together
 from gradleak.budget import Budget, LimitName
 from gradleak.cells import digest_model, digest_rows
 from gradleak.errors import GradleakError
@@ -18,38 +19,42 @@ from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
 from gradleak.redact import redact
 from gradleak.results import Results
-from gradleak.runner.cell import Cell, Limits, Status, SweepCell
+from gradleak.runner.cell import Cell, Ends, Group, Limits, Status, SweepCell
 from gradleak.runner.code import code_version
 from gradleak.scenario.data import Row, read_data
 
 
-def run_cell(
-    cell: Cell, limits: Limits, *, begun: Callable[[], None] = lambda: None, progress: Progress = SILENT
-) -> SweepCell:
-    """The cell with how it ended. An error of any kind ends this cell only, and is kept with it.
+def run_cells(
+    cells: Group, limits: Limits, *, begun: Callable[[], None] = lambda: None, progress: Progress = SILENT
+) -> Ends:
+    """How each of these cells ended, which share a model and an attack. An error of any kind ends its own cell only.
 
     `begun` is called when the model is loaded: from then on time counts, so that it does not matter who loads it.
     """
     started = time.monotonic()
-    status: Status = "failed"
-    results: Results | None = None
-    limit: LimitName | None = None
-    error: str | None = None
     try:
-        model, rows = loaded(cell)
+        model, questions = _loaded(cells)
         begun()
-        budget = Budget(limits.seconds, limits.steps)
-        results = _audited(cell, model, rows, budget, progress)
-        if results.status == "completed":
-            status = "completed"
-        else:
-            status, limit = "budget-exhausted", budget.limit or "time"
-            error = f"the attack reached its limit of {_words(limits, limit)}; its scores are a lower bound"
-    except GradleakError as problem:
-        error = str(problem)
+        budget = limits.budget(len(cells))
+        settings = cells[0].settings
+        method = ATTACKS.get(settings.attack).from_settings(settings.options)
+        found = audit_together(questions, model, method, budget=budget, progress=progress)
     except Exception as problem:  # a cell must not take the others down, whatever it stumbles over
-        error = _where(problem)
-    return ended(cell, status, limits, limit=limit, error=error, results=results, seconds=time.monotonic() - started)
+        if len(cells) > 1:  # only one may be at fault
+            return [end for cell in cells for end in run_cells((cell,), limits, begun=begun, progress=progress)]
+        error = str(problem) if isinstance(problem, GradleakError) else _where(problem)
+        return [ended(cells[0], "failed", limits, error=error, seconds=time.monotonic() - started)]
+    seconds = (time.monotonic() - started) / len(cells)
+    return [_audited(*each, limits, budget, seconds) for each in zip(cells, found, strict=True)]
+
+
+def _audited(cell: Cell, results: Results, limits: Limits, budget: Budget, seconds: float) -> SweepCell:
+    results = redact(results) if cell.settings.redact else results
+    if results.status == "completed":
+        return ended(cell, "completed", limits, results=results, seconds=seconds)
+    limit = budget.stopped_by or "time"
+    error = f"the attack reached its limit of {_words(limits, limit)}; its scores are a lower bound"
+    return ended(cell, "budget-exhausted", limits, limit=limit, error=error, results=results, seconds=seconds)
 
 
 def ended(
@@ -76,18 +81,21 @@ def ended(
     )
 
 
-def loaded(cell: Cell) -> tuple[TargetModel, list[Row]]:
-    """The model and the texts of a cell, if they still are what the sweep was planned with."""
-    settings = cell.settings
-    model, weights = _model(settings.model, settings.task, settings.num_labels, settings.device)
-    rows, texts = _rows(settings.data, settings.text_column, settings.label_column)
-    if weights != cell.hashes.model:
-        raise GradleakError(f"the model {settings.model} is not the one the sweep was planned with")
-    if texts != cell.hashes.data:
-        raise GradleakError(f"the data {settings.data} is not what the sweep was planned with")
-    if code_version(settings.attack, settings.defenses) != cell.hashes.code:
-        raise GradleakError("this worker runs other code than the sweep was planned with")
-    return model, rows
+def _loaded(cells: Group) -> tuple[TargetModel, list[Question]]:
+    """The model of these cells, and what they ask of it, if all still is what the sweep was planned with."""
+    questions = []
+    for cell in cells:
+        settings = cell.settings
+        model, weights = _model(settings.model, settings.task, settings.num_labels, settings.device)
+        rows, texts = _rows(settings.data, settings.text_column, settings.label_column)
+        if weights != cell.hashes.model:
+            raise GradleakError(f"the model {settings.model} is not the one the sweep was planned with")
+        if texts != cell.hashes.data:
+            raise GradleakError(f"the data {settings.data} is not what the sweep was planned with")
+        if code_version(settings.attack, settings.defenses) != cell.hashes.code:
+            raise GradleakError("this worker runs other code than the sweep was planned with")
+        questions.append(Question.of(settings, rows, seed=cell.seeds.data, attack_seed=cell.seeds.attack))
+    return model, questions
 
 
 @functools.lru_cache(maxsize=1)
@@ -96,27 +104,10 @@ def _model(name: str, task: Task | None, num_labels: int | None, device: str) ->
     return model, digest_model(model)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=8)
 def _rows(source: str, text_column: str | None, label_column: str | None) -> tuple[list[Row], str]:
     rows = read_data(source, text_column, label_column)
     return rows, digest_rows(rows)
-
-
-def _audited(cell: Cell, model: TargetModel, rows: list[Row], budget: Budget, progress: Progress) -> Results:
-    settings = cell.settings.model_dump(
-        exclude={"out", "redact", "budget", "seed", "model", "data", "text_column", "label_column"}
-    )
-    results = audit(
-        model,
-        data=rows,
-        seed=cell.seeds.data,
-        attack_seed=cell.seeds.attack,
-        budget=budget,
-        progress=progress,
-        **settings,
-    )
-    results.scenario.data = cell.settings.data
-    return redact(results) if cell.settings.redact else results
 
 
 def _words(limits: Limits, limit: LimitName) -> str:

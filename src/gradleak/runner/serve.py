@@ -1,4 +1,4 @@
-"""The process that runs cells: `python -m gradleak.runner.serve`, a line of JSON in for each cell, lines out.
+"""The process that runs cells: `python -m gradleak.runner.serve`, a line of JSON in for each group, lines out.
 
 It is a process of its own because a cell must be stoppable from outside: one that takes too much memory or hangs
 inside a library call cannot stop itself. It ends when its input does, so it never outlives whoever started it.
@@ -58,7 +58,7 @@ def main() -> None:
     _prepare(requests.get())
     while True:
         request = requests.get()
-        tell(event="ended", cell=_run(request, tell))
+        tell(event="ended", cells=_run(request, tell))
 
 
 def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -76,14 +76,14 @@ def _prepare(settings: dict[str, Any]) -> None:
     plan_with(settings["memory"])
 
 
-def _run(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def _run(request: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
     from gradleak.runner.cell import Cell, Limits
-    from gradleak.runner.running import run_cell
+    from gradleak.runner.running import run_cells
 
-    cell = Cell.model_validate(request["cell"])
+    cells = tuple(map(Cell.model_validate, request["cells"]))
     limits = Limits.model_validate(request["limits"])
-    done = run_cell(cell, limits, begun=lambda: tell(event="loaded"), progress=Told(tell))
-    return done.model_dump(mode="json")
+    done = run_cells(cells, limits, begun=lambda: tell(event="loaded"), progress=Told(tell))
+    return [cell.model_dump(mode="json") for cell in done]
 
 
 if __name__ == "__main__":

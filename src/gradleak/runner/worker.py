@@ -20,7 +20,7 @@ import torch
 
 from gradleak.budget import LimitName
 from gradleak.matching.memory import free_memory
-from gradleak.runner.cell import Cell, Limits, SweepCell
+from gradleak.runner.cell import Ends, Group, Limits, SweepCell
 from gradleak.runner.running import ended
 
 # An attack stops itself at its time limit. One that hangs in a library call is killed after half as long again, and
@@ -57,7 +57,7 @@ class Worker:
 
         `woken` is set when there is something to `poll`.
         """
-        self.cell: Cell | None = None
+        self.cells: Group = ()
         self.what, self.share = "", 0.0
         self._settings = {"threads": threads, "memory": memory}
         self._folder = folder
@@ -66,22 +66,22 @@ class Worker:
 
     # --- giving it work ---------------------------------------------------------------------------
 
-    def start(self, cell: Cell, limits: Limits) -> None:
-        """Begin a cell; the worker must be free."""
-        assert self.cell is None
+    def start(self, cells: Group, limits: Limits) -> None:
+        """Begin a group of cells; the worker must be free."""
+        assert not self.cells
         if self._process is None:
             self._launch()
-        self.cell, self._limits = cell, limits
+        self.cells, self._limits = cells, limits
         self.what, self.share = "loading", 0.0
         self._started, self._loaded = time.monotonic(), False
-        self._send({"cell": cell.model_dump(mode="json"), "limits": limits.model_dump()})
+        self._send({"cells": [cell.model_dump(mode="json") for cell in cells], "limits": limits.model_dump()})
 
-    def poll(self) -> SweepCell | Death | None:
-        """How the cell ended, None while it goes on. A worker that died is started anew with the next cell."""
-        assert self.cell is not None
+    def poll(self) -> Ends | Death | None:
+        """How the cells ended, None while they go on. A worker that died is started anew with the next ones."""
+        assert self.cells
         found = self._hear() or self._watch()
         if found is not None:
-            self.cell = None
+            self.cells = ()
         return found
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Worker:
                     stream.close()  # type: ignore[union-attr]
             self._words.close()
             self._process = None
-        self.cell = None
+        self.cells = ()
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Worker:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
-    def _hear(self) -> SweepCell | Death | None:
+    def _hear(self) -> Ends | Death | None:
         while True:
             try:
                 message = self._heard.get_nowait()
@@ -140,7 +140,7 @@ class Worker:
                 return self._died()
             if message["event"] == "ended":
                 self._fresh = False
-                return SweepCell.model_validate(message["cell"])
+                return [SweepCell.model_validate(cell) for cell in message["cells"]]
             if message["event"] == "loaded":
                 self._loaded, self._started = True, time.monotonic()
             else:
@@ -157,30 +157,33 @@ class Worker:
 
     # --- its limits -------------------------------------------------------------------------------
 
-    def _watch(self) -> SweepCell | None:
-        seconds, spent = self._limits.seconds, time.monotonic() - self._started
-        if self._loaded and seconds is not None and spent > seconds + max(GRACE, seconds / 2):
-            return self._stopped("time", f"the cell did not stop at its limit of {self._limits.time} and was killed")
+    def _watch(self) -> Ends | None:
+        allowed, spent = self._limits.budget(len(self.cells)).seconds, time.monotonic() - self._started
+        if self._loaded and allowed is not None and spent > allowed + max(GRACE, allowed / 2):
+            return self._stopped("time", f"did not stop at the limit of {self._limits.time} a cell")
         return self._too_large()
 
-    def _too_large(self) -> SweepCell | None:
+    def _too_large(self) -> Ends | None:
         assert self._process is not None
         allowed = self._limits.bytes
         if allowed is None or resident(self._process.pid) <= allowed:
             return None
         if not self._fresh:  # what earlier cells left behind must not decide: once more, in a process of its own
-            cell = self.cell
+            cells = self.cells
             self.close()
-            assert cell is not None
-            self.start(cell, self._limits)
+            self.start(cells, self._limits)
             return None
-        return self._stopped("memory", f"the cell needed more memory than its {self._limits.memory} and was killed")
+        return self._stopped("memory", f"needed more memory than {self._limits.memory}")
 
-    def _stopped(self, limit: LimitName, error: str) -> SweepCell:
-        assert self.cell is not None
-        cell, spent = self.cell, time.monotonic() - self._started
+    def _stopped(self, limit: LimitName, why: str) -> Ends:
+        cells, spent = self.cells, time.monotonic() - self._started
         self.close()
-        return ended(cell, "budget-exhausted", self._limits, limit=limit, error=error, seconds=spent)
+        who = "the cell" if len(cells) == 1 else f"the cell with {len(cells) - 1} others of its group"
+        error = f"{who} {why} and was killed"
+        return [
+            ended(cell, "budget-exhausted", self._limits, limit=limit, error=error, seconds=spent / len(cells))
+            for cell in cells
+        ]
 
 
 def resident(pid: int) -> int:

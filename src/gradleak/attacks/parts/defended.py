@@ -38,16 +38,16 @@ class Seen:
     clipped: bool = False
 
 
-def what_shows(updates: Sequence[Update], model: TargetModel) -> Seen:
-    """What all these updates have in common; they are attacked in one way."""
-    tensors = [_telling_tensors(update, model) for update in updates]
-    told = {spec.partition(":")[0] for update in updates for spec in update.manifest.defenses}
+def what_shows(update: Update, model: TargetModel) -> Seen:
+    """What a defence has left in this update for all to see."""
+    tensors = _telling_tensors(update, model)
+    told = {spec.partition(":")[0] for spec in update.manifest.defenses}
     # Signs are hardly ever zero; the few largest values of a very coarse grid, equally large too, stand among zeros.
-    signs = all(bool(own) and all(map(is_sign, own)) and _share_of_zeros(own) < ALL_BUT_ZEROS for own in tensors)
+    signs = bool(tensors) and all(map(is_sign, tensors)) and _share_of_zeros(tensors) < ALL_BUT_ZEROS
     # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
-    exact = all(update.manifest.client.name == "fedsgd" for update in updates) or bool(told & {"mask", "prune"})
-    zeroed = exact and not signs and all(_is_zeroed(own) for own in tensors)
-    pruned = zeroed and all(is_pruned(own) for own in tensors)
+    exact = update.manifest.client.name == "fedsgd" or bool(told & {"mask", "prune"})
+    zeroed = exact and not signs and _is_zeroed(tensors)
+    pruned = zeroed and is_pruned(tensors)
     return Seen(signs, zeroed and not pruned, pruned, "dpsgd" in told)
 
 

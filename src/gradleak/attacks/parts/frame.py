@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.parts.knowledge import Knowledge
-from gradleak.errors import GradleakError
 from gradleak.matching.dummies import Dummies
 from gradleak.models.target import TargetModel
 
@@ -18,10 +17,8 @@ def empty_dummies(
 ) -> tuple[Dummies, Tensor]:
     """One row a guess, and (rows, sentences, positions) where nothing may change: special tokens and padding.
 
-    `owners` has for every guess the number of the update it is about.
+    `owners` has for every guess the number of the update it is about. All guesses have as many sentences.
     """
-    if len({len(known.lengths) for known in knowledge}) != 1:
-        raise GradleakError("updates that are attacked together must have the same batch size")
     shape = (len(knowledge), len(knowledge[0].lengths), max(max(known.lengths) for known in knowledge))
     mask = torch.zeros(shape, dtype=torch.bool)
     free = torch.zeros(shape, dtype=torch.bool)

@@ -50,7 +50,7 @@ class MatchingSearch:
         prior: Prior | None,
         seeds: Sequence[int],
         guesses: Sequence[Sequence[Knowledge]],
-        hints: Sequence[Hints | None] | None = None,
+        hints: Sequence[Hints | None],
     ) -> None:
         """`seeds`, `guesses` and `hints` have an entry an update; with a hint only its tokens are looked at."""
         self.options = options
@@ -62,7 +62,7 @@ class MatchingSearch:
         self.generators = [torch.Generator().manual_seed(seeds[owner]) for owner in self.owners]
         everything = Vocabulary.of(model)
         self.mean_norm = everything.mean_norm
-        self.hints = [None if hints is None else hints[owner] for owner in self.owners]
+        self.hints = [hints[owner] for owner in self.owners]
         self.vocabularies = [everything if hint is None else everything.only(hint.tokens) for hint in self.hints]
         self.dummies, self.fixed = empty_dummies(model, self.knowledge, self.owners)
         self.best = self.dummies.embeds.clone()
