@@ -167,6 +167,10 @@ def test_options_have_a_form():
 sentences = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "mat", "again"]), max_size=8).map(" ".join)
 
 
+def test_highlight_knows_every_script():
+    assert highlight("Доктор уехал", "доктор уехал домой")[0] == ("доктор", "pair")
+
+
 @given(sentences, sentences)
 def test_highlight_counts_what_rouge_counts(truth, guess):
     """Words marked in any colour are ROUGE-1's overlap; a perfect guess of two words or more is all green."""

@@ -9,7 +9,7 @@ from typing import Any
 
 # Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana and Han. Every character of them is a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
 
 def rouge(truth: str, guess: str) -> dict[str, float]:
@@ -31,7 +31,7 @@ def words(text: str) -> list[str]:
     >>> words("Don't panic, Rosa!"), words("Доктор Müller, 北京")
     (['don', 't', 'panic', 'rosa'], ['доктор', 'müller', '北', '京'])
     """
-    return _WORD.findall(text.lower())
+    return WORD.findall(text.lower())
 
 
 def token_accuracy(truth: Sequence[int], guess: Sequence[int]) -> float:
