@@ -201,9 +201,11 @@ def test_other_updates_are_refused(model, trained, client, message):
         attack(update, model, "lti", inverter=str(trained[0]))
 
 
-def test_sequences_the_model_cannot_take_are_refused(model, tmp_path):
-    with pytest.raises(GradleakError, match="takes at most 64 tokens, not sequences of 65"):
-        train_inverter(model, tmp_path / "out", aux=TEXTS, network=usual_network(model, length=65))
+def test_sequences_the_model_cannot_take_are_refused(model, tiny_bert, tmp_path):
+    """Too long, or nothing but special tokens."""
+    for target, length, message in ((model, 65, "to 64 tokens.* not 65"), (tiny_bert, 2, "have 3 to 64 .* not 2")):
+        with pytest.raises(GradleakError, match=message):
+            train_inverter(target, tmp_path / "out", aux=TEXTS, network=usual_network(target, length=length))
     assert not (tmp_path / "out").exists()
 
 
