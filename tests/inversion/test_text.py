@@ -155,6 +155,20 @@ def test_special_tokens_are_not_learned(tiny_bert):
     assert (wanted[:, 1:-1] != IGNORED).all()
 
 
+def test_examples_follow_from_the_step_alone(tiny_bert):
+    """A resumed training meets the same classes, though another step reads a sequence first."""
+    texts = [f"The loan {i} was refused on day {i + 7}." for i in range(300)]
+
+    def problem():
+        aux = gather_auxiliary(texts, tiny_bert, length=LENGTH)
+        return TextProblem(tiny_bert, aux, [], usual_network(tiny_bert, length=LENGTH, hidden=(8, 8)))
+
+    whole, resumed = problem(), problem()
+    steps = len(whole.auxiliary.sequences) // 16
+    drawn = [whole.draw(step, 16)[0] for step in range(steps)]
+    assert torch.allclose(resumed.draw(steps - 1, 16)[0], drawn[-1], atol=1e-6)
+
+
 def test_a_classifiers_update_is_read_too(tiny_bert, tmp_path):
     """Hashed, with special tokens around and a label that is not told."""
     network = usual_network(tiny_bert, length=LENGTH, hidden=(16, 16), output="vocabulary")
