@@ -18,6 +18,7 @@ from gradleak.configured import audit_of
 from gradleak.defenses import parse_defenses
 from gradleak.inversion.defended import defend
 from gradleak.models.gradients import batch_gradients
+from gradleak.pictures import Pictures
 from gradleak.progress import SILENT
 from gradleak.redact import redact
 from gradleak.report.grid import write_grid
@@ -138,6 +139,17 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     print_results(results, Console(file=stream, width=120))
     assert "MSE" in stream.getvalue()
     assert "image/png" not in render_images(redact(results)) + redact(results).model_dump_json()
+
+
+def test_private_images_are_never_auxiliary_ones(model):
+    """Given in Python too: an attacker who holds the image need not read it off an update."""
+    private = blobs(6)
+    both = Pictures(np.concatenate([private.pixels, blobs(4, seed=5).pixels]), private.labels + (0,) * 4)
+    results = audit_images(model, data=(private, both), attack="control", trials=2)
+    assert results.scenario.auxiliary == 4
+    results = audit_images(model, data=(private, private), attack="control", trials=2)
+    assert results.scenario.auxiliary is None
+    assert "a plain grey image" in render_images(results)
 
 
 def test_more_trials_keep_the_first_ones(data):

@@ -52,6 +52,7 @@ def render_images(results: Results) -> str:
             meanings=ALL_METRIC_MEANINGS,
             figure=figure,
             outcome=outcome(results),
+            guess=guess(results),
             note=status_note(results),
             threat=threat_model(results.scenario),
             remarks=remarks(results),
@@ -68,6 +69,11 @@ def outcome(results: Results) -> str:
     gap = "well below" if score.high < control.low else "not clearly below"
     return (
         f"{results.attack.name} reached an MSE of {score.mean:.4f} (95 % interval {score.low:.4f} to "
-        f"{score.high:.4f}) over {counted(len(results.trials), 'trial')}, {gap} the {control.mean:.4f} of the mean "
-        "auxiliary image."
+        f"{score.high:.4f}) over {counted(len(results.trials), 'trial')}, {gap} the {control.mean:.4f} of "
+        f"{guess(results)}."
     )
+
+
+def guess(results: Results) -> str:
+    """What the control shows: without auxiliary images there is no mean of them."""
+    return "the mean auxiliary image" if results.scenario.auxiliary else "a plain grey image"
