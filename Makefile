@@ -39,10 +39,10 @@ assets: setup
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
-$(INTEGRATIONS)/ready: pyproject.toml
+$(INTEGRATIONS)/ready: pyproject.toml Makefile
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate pytest hypothesis
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate hatchling pytest hypothesis
 	touch $@
 
 clean:

@@ -33,6 +33,7 @@ from gradleak.scenario.trials import draw_trials
 from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.pieces import Pieces, total
 from gradleak.scoring.score import by_metric, mean_scores, score
 from gradleak.scoring.truth import truth_distance
 from gradleak.update import Update
@@ -202,7 +203,7 @@ class _Side:
     def faced(self, i: int) -> Faced:
         return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities)
 
-    def measure(self, i: int, update: Update, found: Reconstruction, guessed: dict[str, float]) -> None:
+    def measure(self, i: int, update: Update, found: Reconstruction, guessed: Guessed) -> None:
         """Compare what the attack made of a batch with the batch."""
         private, model = self.private[i], self.model
         scored = score(found, private.texts, model, entities=self.asked.entities)
@@ -219,7 +220,8 @@ class _Side:
             reconstruction=found,
             pairs=scored.pairs,
             scores=scored.metrics,
-            control_scores=guessed,
+            control_scores=guessed.scores,
+            control_pieces=guessed.pieces,
             found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
             truth_distance=truth_distance(update, private.texts, labels, model),
             tokens=sum(batch.lengths),
@@ -261,6 +263,13 @@ class Faced(NamedTuple):
     entities: bool
 
 
+class Guessed(NamedTuple):
+    """What the control's draws reach on a trial: mean scores, and the names and numbers that all of them hit."""
+
+    scores: dict[str, float]
+    pieces: Pieces | None
+
+
 Job = tuple[_Side, int]
 
 
@@ -282,8 +291,8 @@ def _portions(waiting: Sequence[Job], model: TargetModel) -> Iterator[list[Job]]
 
 def _control(
     method: Attack, faced: Sequence[Faced], updates: Sequence[Update], model: TargetModel, progress: Progress
-) -> list[dict[str, float]]:
-    """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used.
+) -> list[Guessed]:
+    """For every trial, what becomes of draws from the attack's prior (n-gram if it has none), no gradient used.
 
     Guessing looks at no tensor, so trials that differ in nothing else share it.
     """
@@ -297,12 +306,13 @@ def _control(
         progress=progress,
         prior="ngram" if prior == "none" else prior,
     )
-    scores = {}
+    guessed = {}
     for number, key in enumerate(different):
         own = draws[number * CONTROL_DRAWS : (number + 1) * CONTROL_DRAWS]
-        metrics = [score(draw, key[0].texts, model, entities=key[0].entities).metrics for draw in own]
-        scores[key] = mean_scores(metrics)
-    return [scores[one, update.known] for one, update in zip(faced, updates, strict=True)]
+        scored = [score(draw, key[0].texts, model, entities=key[0].entities) for draw in own]
+        pieces = total([pair.pieces for one in scored for pair in one.pairs])
+        guessed[key] = Guessed(mean_scores([one.metrics for one in scored]), pieces)
+    return [guessed[one, update.known] for one, update in zip(faced, updates, strict=True)]
 
 
 def gathered(

@@ -98,7 +98,9 @@ class Cells:
             return None
         try:
             return kind.model_validate_json(path.read_bytes())
-        except (ValidationError, OSError) as error:
+        except OSError as error:  # it may be whole, so it must not be removed
+            raise GradleakError(f"cannot read {path}: {error.strerror}") from error
+        except ValidationError as error:
             raise GradleakError(f"{path} is not a cell of this run; remove it to have it measured again") from error
 
     def write(self, name: str, cell: BaseModel) -> None:

@@ -58,13 +58,15 @@ def output_folder(path: str | Path) -> Iterator[Path]:
     If the work fails, a folder that was made for it and is still empty goes away again.
     """
     folder = Path(path)
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise GradleakError(f"cannot write to the folder {folder}: {error.strerror}") from error
+    except FileExistsError as error:
+        raise GradleakError(f"cannot write to the folder {folder}: it is there and is no folder") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise GradleakError(f"cannot write to the folder {folder}: {getattr(error, 'strerror', error)}") from error
     try:
         yield folder
     except BaseException:

@@ -1,6 +1,7 @@
 """Whole sweeps: what is run, what is kept, what is run again, and that nothing but the cells decides the table."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -184,26 +185,78 @@ def test_a_cell_checks_that_all_is_as_planned(make):
 
 
 def test_killed_at_random_moments(model_folder, tmp_path):
-    found = bench_trust(tmp_path / "t", str(model_folder), kills=5)
-    assert found.kills == 5
+    """The command itself, with its workers; `gradleak bench trust` does the same more often."""
+    found = bench_trust(tmp_path / "t", str(model_folder), kills=3, workers=1, seed=2552)  # draws each victim once
+    print(found)
+    assert found.kills == 3
     assert found.held, str(found)
+
+
+# --- several sweeps in one folder -------------------------------------------------------------------
+
+
+class Abreast(InlineCrew):
+    """Runs no cell until all sweeps have one in hand; may be killed at that moment."""
+
+    def __init__(self, barrier, dies):
+        super().__init__(1)
+        self._barrier, self._dies = barrier, dies
+
+    def start(self, *given):
+        if self._barrier is not None:
+            self._barrier.wait(60)
+            self._barrier = None
+        if self._dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().start(*given)
+
+
+def abreast(configs, folder, dying=(False, False)):
+    """Run sweeps in one folder at the same time, each in a process of its own; their exit codes."""
+    fork = multiprocessing.get_context("fork")
+    barrier = fork.Barrier(len(configs))
+    processes = [
+        fork.Process(target=sweep, args=(config, folder), kwargs={"crew": Abreast(barrier, dies)})
+        for config, dies in zip(configs, dying, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
 
 
 def test_two_sweeps_in_one_folder_share_the_work(make, tmp_path):
     config = make(seeds=3)
     run(config, tmp_path / "alone")
-    children = []
-    for _ in range(2):
-        if not (pid := os.fork()):
-            code = 1
-            try:
-                code = 0 if run(config, tmp_path / "both").statuses == {"completed": 6} else 2
-            finally:
-                os._exit(code)
-        children.append(pid)
-    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+    assert abreast([config, config], tmp_path / "both") == [0, 0]
+    entries = [json.loads(line) for line in (tmp_path / "both" / LOG).read_text().splitlines()]
+    print("cells begun by each of two sweeps:", Counter(one["pid"] for one in entries if one["event"] == "begun"))
+    assert len({entry["pid"] for entry in entries}) == 2
     assert sorted(begun(tmp_path / "both")) == sorted(begun(tmp_path / "alone"))
     assert tables(tmp_path / "both") == tables(tmp_path / "alone")
+
+
+def test_one_of_two_sweeps_is_killed_and_the_other_takes_over(make, tmp_path):
+    config = make(seeds=3)
+    run(config, tmp_path / "alone")
+    assert abreast([config, config], tmp_path / "both", [False, True]) == [0, -signal.SIGKILL]
+    times = Counter(begun(tmp_path / "both"))
+    print("cells begun once and twice:", Counter(times.values()))
+    assert sorted(times.values()) == [1] * 5 + [2]  # the one that the dead sweep had in hand
+    assert tables(tmp_path / "both") == tables(tmp_path / "alone")
+
+
+def test_different_sweeps_in_one_folder(make, tmp_path):
+    """They share the cells that both have. The table is the last one's; running again gives either's."""
+    configs = [make(seeds=[0, 1]), make(seeds=[1, 2])]
+    assert abreast(configs, tmp_path / "both") == [0, 0]
+    assert sorted(Counter(begun(tmp_path / "both")).values()) == [1] * 6
+    for number, config in enumerate(configs):
+        run(config, tmp_path / str(number))
+        run(config, tmp_path / "both")
+        assert tables(tmp_path / "both") == tables(tmp_path / str(number))
+    assert len(begun(tmp_path / "both")) == 6
 
 
 # --- worker processes -----------------------------------------------------------------------------

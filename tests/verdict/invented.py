@@ -36,6 +36,7 @@ def trial(index, leak, control, *, seed, reasons=(), status="completed", certifi
     scores = dict.fromkeys(METRICS, float(leak)) | {"exact_match": 100.0 * (leak == 100)}
     truth, guess = f"Sentence {seed} names Rosa.", f"read {leak} of {seed}"
     pieces = Pieces(names=Count(found=int(leak > 50), total=1), numbers=Count(found=1, total=1), names_by="capitals")
+    guessed = Pieces(names=Count(found=1, total=10), numbers=Count(found=0, total=10), names_by="capitals")
     return Trial(
         index=index,
         seed=seed,
@@ -50,6 +51,7 @@ def trial(index, leak, control, *, seed, reasons=(), status="completed", certifi
         ],
         scores=scores,
         control_scores=dict.fromkeys(METRICS, float(control)) | {"exact_match": 0.0},
+        control_pieces=guessed,
         found=bag or {},
         seconds=1.0,
         peak_memory_mb=None,

@@ -36,8 +36,15 @@ def test_what_leaked_is_counted_by_names_and_numbers():
     assert (leaked.sentences, leaked.whole, leaked.certified) == (3, 1, 1)
     assert (leaked.pieces.names.found, leaked.pieces.names.total) == (2, 3)
     text = shown(judge([audit([100, 60, 20], certified=True)]))
-    assert "2 of 3 names and 3 of 3 numbers" in text
+    assert "2 of 3 names (guessing hits 0.3) and 3 of 3 numbers (guessing hits 0.0)" in text
     assert "capitalised words" in text
+
+
+def test_counts_of_older_results_stand_alone():
+    old = audit([100, 60, 20])
+    old.trials[1] = old.trials[1].model_copy(update={"control_pieces": None})
+    assert judge([old]).scenarios[0].attacks[0].leaked.guessed is None
+    assert "2 of 3 names and 3 of 3 numbers" in shown(judge([old]))
 
 
 def test_strongest_first_and_every_attack_is_told():

@@ -6,59 +6,69 @@ not always.
 
 from __future__ import annotations
 
-import json
-import os
+import math
 import random
-import signal
-import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from gradleak.bench.lives import STAGES, VICTIMS, WITH_WORKERS, Life, Records, Victim, can_look
 from gradleak.budget import Budget
-from gradleak.cells import Cells
 from gradleak.errors import GradleakError
-from gradleak.files import output_folder
+from gradleak.files import output_folder, write_text
 from gradleak.progress import SILENT, Progress
-from gradleak.runner.cell import Limits
-from gradleak.runner.identity import plan_cells
 from gradleak.runner.inline import InlineCrew
 from gradleak.runner.plan import ModelSpec, SweepConfig
-from gradleak.runner.running import run_cells
-from gradleak.runner.store import CELLS, LOG, Head
 from gradleak.runner.sweep import sweep
 from gradleak.runner.table import CSV_FILE, JSON_FILE
 from gradleak.tradeoff.config import AttackSpec
 
 # The quickest attacks that there are: the more cells a second, the more moments at which a kill could do harm.
 ATTACKS = (AttackSpec(name="bag"), AttackSpec(name="tag", options={"steps": 1, "init_draws": 1, "init_orders": 0}))
-# Cells for every kill, and within how many cells' time of the start of a life it comes: some are left to the end.
-CELLS_A_KILL, WINDOW = 4, 6.0
+# Every life is asked for so many seeds more than the one before, at least, so that each goes through all stages.
+SEEDS_A_LIFE = 2
+# Seconds between the beginning of a stage and the kill. Short ones are as likely as long ones (they are drawn on a
+# logarithmic scale): a cell or a table is written in milliseconds, a worker is started in seconds.
+SHORTEST, LONGEST = 0.001, 5.0
 
 
 @dataclass(frozen=True)
 class Trust:
     """What was seen over all lives of one sweep."""
 
-    kills: int
+    victims: Mapping[str, int]
+    stages: Mapping[str, int]
     cells: int
     begun: int
     lost: int
     twice: int
+    left_over: int
+    stopped: int
     same_table: bool
 
     @property
+    def kills(self) -> int:
+        return sum(self.victims.values())
+
+    @property
     def held(self) -> bool:
-        return self.same_table and not self.lost and not self.twice
+        return self.same_table and not (self.lost or self.twice or self.left_over or self.stopped)
 
     def __str__(self) -> str:
+        workers = self.victims.get("worker", 0)
         same = "equal byte for byte to" if self.same_table else "DIFFERENT from"
-        return (
-            f"{self.cells} cells, {self.kills} kills: {self.begun} cells begun, {self.lost} finished cells lost, "
-            f"{self.twice} run again after they were finished; table {same} that of a quiet run"
+        return "\n".join(
+            [
+                f"{self.kills} kills: {_told(self.victims, VICTIMS)}",
+                f"  while {_told(self.stages, STAGES)}",
+                f"{self.cells} cells: {self.begun} begun, {self.lost} finished ones lost, "
+                f"{self.twice} run again after they were finished",
+                f"{self.left_over} workers outlived their driver; "
+                f"the sweep went on after {workers - self.stopped} of {workers} dead workers",
+                f"table {same} that of a quiet run",
+            ]
         )
 
 
@@ -67,103 +77,118 @@ def bench_trust(
     model: str,
     kills: int,
     *,
-    workers: int = 0,
+    workers: int = 2,
+    together: int = 1,
     seed: int = 0,
     budget: Budget | None = None,
     progress: Progress = SILENT,
 ) -> Trust:
-    """Run a sweep quietly and another one that is killed again and again; tell how they differ.
-
-    Without `workers` a life runs its cells itself, which is quick: a life is a fork of this process, with everything
-    loaded. With workers these are processes of their own, which load everything anew.
-    """
-    limit = budget or Budget()
-    config = SweepConfig(
-        models=(ModelSpec(model=model),), attacks=ATTACKS, seeds=range(CELLS_A_KILL * kills // 2), trials=1
-    )
+    """Kill the command `gradleak sweep` again and again, then run the same cells quietly; tell how they differ."""
+    can_look()
+    limit, rng = budget or Budget(), random.Random(seed)
     with output_folder(folder):
         if any(folder.iterdir()):
             raise GradleakError(f"{folder} is not empty; give a new folder")
-        run_cells((plan_cells(config)[0],), Limits())  # everything loaded, for all lives
-        quiet, killed = (_Run(config, folder / name, workers) for name in ("quiet", "killed"))
-        progress.begin("a quiet run, then kills", kills + 1, "runs")
-        quiet.to_the_end()
-        window, rng, done = WINDOW * quiet.cell_seconds(), random.Random(seed), 0
-        while done < kills and not limit.over:
-            done += killed.life(kill_after=rng.uniform(0, window))
-            progress.advance(done, text=f"{len(killed.finished)} cells finished")
+        killed = _Killed(folder, model, workers, together)
+        progress.begin("kills, then a quiet run", kills + 2, "runs")
+        while killed.victims.total() < kills and not limit.over:
+            killed.life(rng)
+            progress.advance(killed.victims.total(), text=f"{len(killed.finished)} cells finished")
         killed.to_the_end()
+        progress.advance(kills + 1)
+        sweep(killed.config, folder / "quiet", crew=InlineCrew(killed.config.threads), budget=limit)
         progress.end()
     return Trust(
-        kills=done,
-        cells=len(quiet.finished),
+        victims=killed.victims,
+        stages=killed.stages,
+        cells=killed.config.count,
         begun=killed.begun,
         lost=killed.lost,
         twice=killed.twice,
-        same_table=quiet.tables() == killed.tables(),
+        left_over=killed.left_over,
+        stopped=killed.stopped,
+        same_table=_tables(folder / "quiet") == _tables(folder / "killed"),
     )
 
 
-class _Run:
-    """One sweep over all its lives, with an eye on what is finished and what is begun again."""
+class _Killed:
+    """A sweep over all its lives, with an eye on what is finished and what is begun again."""
 
-    def __init__(self, config: SweepConfig, folder: Path, workers: int) -> None:
-        self._config, self.folder, self._workers = config, folder, workers
+    def __init__(self, folder: Path, model: str, workers: int, together: int) -> None:
+        self._file, self._words = folder / "sweep.yaml", folder / "said.txt"
+        self._out, self._workers = folder / "killed", workers
+        self._records = Records(self._out)
+        self._config = SweepConfig(models=(ModelSpec(model=model),), attacks=ATTACKS, trials=1, together=together)
+        self._lives = 0
+        self.victims: Counter[str] = Counter()
+        self.stages: Counter[str] = Counter()
         self.finished: set[str] = set()
-        self._read = 0
-        self.begun = self.lost = self.twice = 0
+        self.begun = self.lost = self.twice = self.left_over = self.stopped = 0
+
+    @property
+    def config(self) -> SweepConfig:
+        """What the last life was asked for; whole groups of cells, which more seeds do not change."""
+        seeds = max(SEEDS_A_LIFE, self._config.together) * max(1, self._lives)
+        return self._config.model_copy(update={"seeds": tuple(range(seeds))})
+
+    def life(self, rng: random.Random) -> None:
+        """Let the sweep go on until it, or a part of it, is killed."""
+        self._lives += 1
+        victim = rng.choice(VICTIMS)
+        aim = rng.choice(WITH_WORKERS if victim == "worker" else range(len(STAGES)))
+        delay = math.exp(rng.uniform(math.log(SHORTEST), math.log(LONGEST)))
+        with self._started() as life:
+            life.reach(aim)
+            time.sleep(delay)
+            stage = life.stage()
+            if life.kill(victim, rng):
+                self._count(life, victim, stage)
+            elif life.end():
+                raise self._error()
+        self._look()
 
     def to_the_end(self) -> None:
-        if self.life():
-            raise GradleakError(f"the sweep in {self.folder} did not come to its end")
-
-    def life(self, kill_after: float | None = None) -> bool:
-        """Let the sweep go on, in a process of its own; True if it was killed before its end."""
-        process = _forked(self._sweep)
-        if kill_after is not None:
-            time.sleep(kill_after)
-            os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
+        with self._started() as life:
+            if life.end():
+                raise self._error()
         self._look()
-        return status != 0
 
-    def _sweep(self) -> None:
-        crew = None if self._workers else InlineCrew(self._config.threads)
-        sweep(self._config, self.folder, workers=self._workers or None, crew=crew)
+    def _started(self) -> Life:
+        config = self.config
+        write_text(self._file, config.model_dump_json())  # JSON is YAML
+        command = ["sweep", str(self._file), "--out", str(self._out), "--workers", str(self._workers)]
+        with self._words.open("wb") as words:
+            return Life(command, self._records, config.count, words)
 
-    def cell_seconds(self) -> float:
-        """How long a cell takes."""
-        heads = (Cells(self.folder / CELLS).read(name, Head) for name in self.finished)
-        return statistics.median(head.seconds for head in heads if head is not None)
-
-    def tables(self) -> list[bytes]:
-        return [(self.folder / name).read_bytes() for name in (CSV_FILE, JSON_FILE)]
+    def _count(self, life: Life, victim: Victim, stage: int) -> None:
+        self.victims[victim] += 1
+        self.stages[STAGES[stage]] += 1
+        if victim == "worker":
+            self.stopped += life.end() != 0
+        elif victim == "driver":
+            self.left_over += life.left_over()
 
     def _look(self) -> None:
         """Compare what is on disk now with what was finished at the last look."""
-        begun = [entry["cell"] for entry in self._news() if entry["event"] == "begun"]
-        there = {path.stem for path in (self.folder / CELLS).glob("[!.]*.json")}
-        self.begun += len(begun)
-        self.lost += len(self.finished - there)
-        self.twice += sum(name in self.finished for name in begun)
-        self.finished |= there
+        done, there = set(self.finished), self._records.finished()
+        for entry in self._records.events():
+            if entry["event"] == "begun":
+                self.begun += 1
+                self.twice += entry["cell"] in done
+            else:
+                done.add(entry["cell"])
+        self._records.forget()
+        self.lost += len(done - there)
+        self.finished = there
 
-    def _news(self) -> list[dict[str, Any]]:
-        """What was logged since the last look."""
-        log = self.folder / LOG
-        lines = log.read_bytes()[self._read :] if log.is_file() else b""
-        self._read += len(lines)
-        return [json.loads(line) for line in lines.splitlines()]
+    def _error(self) -> GradleakError:
+        said = self._words.read_text(errors="replace").strip().splitlines() or ["nothing"]
+        return GradleakError(f"the sweep in {self._out} did not come to its end; its last words: {said[-1]}")
 
 
-def _forked(work: Callable[[], None]) -> int:
-    """The number of a new process that does this work and nothing else."""
-    sys.stdout.flush()
-    if process := os.fork():
-        return process
-    code = 1
-    try:
-        work()
-        code = 0
-    finally:
-        os._exit(code)
+def _tables(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in (CSV_FILE, JSON_FILE)]
+
+
+def _told(counts: Mapping[str, int], names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} {counts.get(name, 0)}" for name in names)

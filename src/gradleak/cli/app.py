@@ -35,6 +35,9 @@ def main() -> None:
     except GradleakError as error:
         print(f"gradleak: {error}", file=sys.stderr)
         sys.exit(2)
+    except PermissionError as error:  # may come up wherever a file is touched, and only the user can mend it
+        print(f"gradleak: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("gradleak: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -60,19 +60,20 @@ def bench_trust(
     folder: Annotated[Path, typer.Argument(help="A new folder on the disk that is to be tried.")],
     model: Annotated[str, typer.Option(help="Built-in name or folder; the smaller, the sooner.")] = "minilm",
     kills: Annotated[int, typer.Option(min=1, help="How often the sweep is killed.")] = 50,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes; 0, the quickest: each life runs its cells itself.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(help="Fixes the moments of the kills.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes of the sweep.")] = 2,
+    together: Annotated[int, typer.Option(min=1, help="Cells that share the engine's passes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Fixes who is killed, and when.")] = 0,
     budget: BudgetText = None,
 ) -> None:
-    """Kill a sweep at random moments, run it again, and check that nothing was lost, run twice or changed."""
+    """Kill a sweep or its workers at random moments; check that nothing was lost, run twice, left over or changed."""
     from gradleak.bench.trust import bench_trust as run
     from gradleak.config import AuditConfig
 
     limit = budget_of(AuditConfig(budget=budget))
     with live(limit) as progress:
-        found = run(folder, model, kills, workers=workers, seed=seed, budget=limit, progress=progress)
+        found = run(
+            folder, model, kills, workers=workers, together=together, seed=seed, budget=limit, progress=progress
+        )
     typer.echo(str(found))
     finish(limit)
     if not found.held:

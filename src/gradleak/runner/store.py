@@ -12,7 +12,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gradleak.budget import LimitName
 from gradleak.cells import Cells
 from gradleak.errors import GradleakError
-from gradleak.files import PRIVATE
+from gradleak.files import PRIVATE, output_folder
 from gradleak.runner.cell import Limits, Status, SweepCell
 
 CELLS, CLAIMS, LOG, PLAN = "cells", "claims", "log.jsonl", "sweep.json"
@@ -53,12 +52,13 @@ class Store:
     def __enter__(self) -> Self:
         if self._place in _open_here:
             raise GradleakError(f"this process is already running a sweep in {self.folder}")
+        with output_folder(self.folder / CELLS):
+            pass
         try:
-            (self.folder / CELLS).mkdir(parents=True, exist_ok=True)
             self._claims = _open(self.folder / CLAIMS, os.O_RDWR)
             self._log = _open(self.folder / LOG, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
-            raise GradleakError(f"cannot write to the folder {self.folder}: {error.strerror}") from error
+            raise GradleakError(f"cannot write {error.filename}: {error.strerror}") from error
         _open_here.add(self._place)
         return self
 
@@ -73,12 +73,17 @@ class Store:
         """Every finished cell with the time at which it was written."""
         found = {}
         self._litter.clear()
-        with suppress(FileNotFoundError), os.scandir(self.folder / CELLS) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):  # what a write left behind when its process was killed
-                    self._litter[entry.name[1:].partition(".json.")[0]].append(Path(entry.path))
-                elif entry.name.endswith(".json"):
-                    found[entry.name.removesuffix(".json")] = entry.stat().st_mtime_ns
+        try:
+            entries = list(os.scandir(self.folder / CELLS))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise GradleakError(f"cannot read the folder {self.folder / CELLS}: {error.strerror}") from error
+        for entry in entries:
+            if entry.name.startswith("."):  # what a write left behind when its process was killed
+                self._litter[entry.name[1:].partition(".json.")[0]].append(Path(entry.path))
+            elif entry.name.endswith(".json"):
+                found[entry.name.removesuffix(".json")] = entry.stat().st_mtime_ns
         return found
 
     def stamp(self, name: str) -> int | None:

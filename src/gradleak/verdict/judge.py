@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from gradleak.results import Results, Trial
 from gradleak.scoring.interval import Interval
-from gradleak.scoring.pieces import Pieces
+from gradleak.scoring.pieces import total
 from gradleak.verdict.attempts import Attempt, Group, Missing, group
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose
@@ -76,18 +76,11 @@ def judge_attempt(attempt: Attempt) -> AttackVerdict:
 
 def _leaked(trials: Sequence[Trial]) -> Leaked:
     pairs = [pair for trial in trials for pair in trial.pairs]
-    counted = [pair.pieces for pair in pairs if pair.pieces is not None]
     whole = [pair for pair in pairs if pair.scores["exact_match"] == 100]
     return Leaked(
         sentences=len(pairs),
         whole=len(whole),
         certified=sum(pair.certified for pair in whole),
-        pieces=_sum(counted) if counted and len(counted) == len(pairs) else None,
+        pieces=total([pair.pieces for pair in pairs]),
+        guessed=total([trial.control_pieces for trial in trials]),
     )
-
-
-def _sum(counted: Sequence[Pieces]) -> Pieces:
-    total = counted[0]
-    for one in counted[1:]:
-        total = total + one
-    return total

@@ -43,6 +43,9 @@ class Leaked(_Model):
     whole: int = Field(description="sentences that came back token by token")
     certified: int = Field(description="those of them that the update itself proves")
     pieces: Pieces | None = Field(description="names and numbers; null where they were not counted")
+    guessed: Pieces | None = Field(
+        default=None, description="the same of all draws of the control, which are several a trial; null if not kept"
+    )
 
 
 class AttackVerdict(_Model):

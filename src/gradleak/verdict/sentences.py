@@ -59,9 +59,11 @@ def leaked_words(leaked: Leaked) -> list[str]:
     proved = f", {leaked.certified} of them with a proof in the update itself" if leaked.certified else ""
     lines = [f"{_whole(leaked)} came back whole{proved}."]
     if leaked.pieces is not None:
+        names = _share("name", leaked.pieces.names, leaked.guessed and leaked.guessed.names)
+        numbers = _share("number", leaked.pieces.numbers, leaked.guessed and leaked.guessed.numbers)
         lines.append(
-            f"{_share(leaked.pieces.names, 'name')} and {_share(leaked.pieces.numbers, 'number')} stand in what was "
-            f"read back ({_NAMES[leaked.pieces.names_by]}; numbers by pattern)."
+            f"{names} and {numbers} stand in what was read back ({_NAMES[leaked.pieces.names_by]}; numbers by "
+            "pattern)."
         )
     return [line[0].upper() + line[1:] for line in lines]
 
@@ -89,8 +91,14 @@ def _whole(leaked: Leaked) -> str:
     return f"{leaked.whole} of {counted(leaked.sentences, 'sentence')}"
 
 
-def _share(count: Count, noun: str) -> str:
-    return f"{count.found} of {counted(count.total, noun)}" if count.total else f"no {noun} (there are none)"
+def _share(noun: str, count: Count, guessed: Count | None) -> str:
+    """How many came back, and how many guessing would have hit of as many."""
+    if not count.total:
+        return f"no {noun} (there are none)"
+    chance = (
+        f" (guessing hits {count.total * guessed.found / guessed.total:.1f})" if guessed and guessed.total else ""
+    )
+    return f"{count.found} of {counted(count.total, noun)}{chance}"
 
 
 def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
