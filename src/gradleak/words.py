@@ -9,6 +9,7 @@ from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.models.base import TargetTask
 from gradleak.results import Observed, Results, Scenario
 from gradleak.scoring.batch import RECOVERED
+from gradleak.scoring.score_images import CLOSE
 from gradleak.specs import split_spec
 from gradleak.update import Manifest
 
@@ -36,12 +37,15 @@ METRIC_MEANINGS = {
 }
 
 # Of image models, pixels from 0 to 1: their name, what they count, and how many digits tell something.
-IMAGE_METRIC_NAMES = {"mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
+IMAGE_METRIC_NAMES = {
+    "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "close_images": "Close images"
+}  # fmt: skip
 IMAGE_METRIC_MEANINGS = {
     "mse": "mean squared error of a pixel; lower is closer",
     "psnr": "peak signal-to-noise ratio in dB; higher is closer",
     "ssim": "structural similarity, 1 for equal images; higher is closer",
     "lpips": "how different they look to a network (VGG16); lower is closer",
+    "close_images": f"percent of the images that have a PSNR of {CLOSE:.0f} dB or more",
 }
 _DIGITS = {"mse": 4, "psnr": 1, "ssim": 3, "lpips": 3}
 ALL_METRIC_NAMES = METRIC_NAMES | IMAGE_METRIC_NAMES

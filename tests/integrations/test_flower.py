@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 from flower_run import LABELS, TEXTS, LocalGrid, client_app, old_client_app
 from flwr.app import ArrayRecord, Context, RecordDict
-from flwr.clientapp import mod
+from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp.strategy import FedAvg
 from tiny import tiny_model
 
@@ -124,10 +124,8 @@ def test_later_rounds_have_their_own_model(target, tmp_path):
 
 
 def test_a_mod_sees_what_leaves_the_client(target, tmp_path):
-    if not hasattr(mod, "LocalDpMod"):
-        pytest.skip("this version of Flower has no LocalDpMod for messages")
     torch.manual_seed(0)
-    noise = mod.LocalDpMod(clipping_norm=1.0, sensitivity=0.01, epsilon=10.0, delta=1e-5)
+    noise = LocalDpMod(clipping_norm=1.0, sensitivity=0.01, epsilon=10.0, delta=1e-5)
     outside, inside = (record_on_client(tmp_path / name, target.module, client=RULE) for name in ("out", "in"))
     places, _ = run(target, tmp_path / "server", mods=[outside, noise, inside])
     for node in ("client-100", "client-101", "client-102"):

@@ -63,10 +63,13 @@ def interval(mean, low=None, high=None) -> Interval:
     return Interval(mean=mean, low=mean if low is None else low, high=mean if high is None else high)
 
 
-def attack_verdict(leak, control=(6, 4, 8), *, trials=20, whole=0.0, guessed=0.0, unfinished=0, tokens=None):
+def attack_verdict(
+    leak, control=(6, 4, 8), *, trials=20, whole=0.0, guessed=0.0, unfinished=0, tokens=None, measure="rougeL"
+):
     """What one attack came to, given as intervals."""
     return AttackVerdict(
-        attack="auto", trials=trials, unfinished=unfinished, leak=interval(*leak), control=interval(*control),
+        attack="auto", measure=measure, trials=trials, unfinished=unfinished,
+        leak=interval(*leak), control=interval(*control),
         whole=interval(whole), control_whole=guessed, tokens=None if tokens is None else interval(tokens[0]),
         precision=None if tokens is None else interval(tokens[1]),
         leaked=Leaked(sentences=trials, whole=round(trials * whole / 100), certified=0, pieces=None), obstacles=[],
