@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.pieces import Pieces, total
 from gradleak.scoring.score import by_metric, mean_scores, score
 from gradleak.scoring.truth import truth_distance
-from gradleak.update import Update
+from gradleak.update import Known, Update
 from gradleak.words import seen
 
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
@@ -160,7 +161,8 @@ def audit_together(
             update.check(model)
         seeds = [side.attack_seeds[i] for side, i in portion]
         found = method.run(updates, model, budget=budget, progress=progress, seeds=seeds)
-        guesses = _control(method, [side.faced(i) for side, i in portion], updates, model, progress)
+        faced = [side.faced(i, u, answer) for (side, i), u, answer in zip(portion, updates, found, strict=True)]
+        guesses = _control(method, faced, updates, model, progress)
         for (side, i), update, answer, guessed in zip(portion, updates, found, guesses, strict=True):
             side.measure(i, update, answer, guessed)
     return [side.results(method) for side in sides]
@@ -200,8 +202,10 @@ class _Side:
     def _client_seed(self, i: int) -> int:
         return derive_seed(self.seeds[i], "client")
 
-    def faced(self, i: int) -> Faced:
-        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities)
+    def faced(self, i: int, update: Update, found: Reconstruction) -> Faced:
+        """What guessing is up against. It may name as many sentences as the attack did."""
+        sentences = max(len(found.sentences), update.known.size or 1)
+        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities, sentences, update.known)
 
     def measure(self, i: int, update: Update, found: Reconstruction, guessed: Guessed) -> None:
         """Compare what the attack made of a batch with the batch."""
@@ -256,11 +260,13 @@ class _Side:
 
 
 class Faced(NamedTuple):
-    """What a trial's score depends on beside the guess: the draws' seed, the truth, and what is looked for."""
+    """What a trial's control depends on: the draws' seed, the truth, what is looked for, and what may be guessed."""
 
     seed: int
     texts: tuple[str, ...]
     entities: bool
+    sentences: int
+    known: Known
 
 
 class Guessed(NamedTuple):
@@ -296,23 +302,32 @@ def _control(
 
     Guessing looks at no tensor, so trials that differ in nothing else share it.
     """
-    different = {(one, update.known): update for one, update in zip(faced, updates, strict=True)}
+    different = dict(zip(faced, updates, strict=True))
     prior = getattr(method.options, "prior", "none")
-    draws = run_attack(
-        [update for update in different.values() for _ in range(CONTROL_DRAWS)],
+    # A draw has as many sentences as the update tells; where the attack named more, several make one guess.
+    draws = {one: CONTROL_DRAWS * -(-one.sentences // (one.known.size or 1)) for one in different}
+    drawn = run_attack(
+        [update for one, update in different.items() for _ in range(draws[one])],
         model,
         Control.name,
-        seed=[derive_seed(one.seed, "control", i) for one, _ in different for i in range(CONTROL_DRAWS)],
+        seed=[derive_seed(one.seed, "control", i) for one in different for i in range(draws[one])],
         progress=progress,
         prior="ngram" if prior == "none" else prior,
     )
-    guessed = {}
-    for number, key in enumerate(different):
-        own = draws[number * CONTROL_DRAWS : (number + 1) * CONTROL_DRAWS]
-        scored = [score(draw, key[0].texts, model, entities=key[0].entities) for draw in own]
-        pieces = total([pair.pieces for one in scored for pair in one.pairs])
-        guessed[key] = Guessed(mean_scores([one.metrics for one in scored]), pieces)
-    return [guessed[one, update.known] for one, update in zip(faced, updates, strict=True)]
+    waiting = iter(drawn)
+    guessed = {one: _guessed(one, list(itertools.islice(waiting, draws[one])), model) for one in different}
+    return [guessed[one] for one in faced]
+
+
+def _guessed(faced: Faced, draws: Sequence[Reconstruction], model: TargetModel) -> Guessed:
+    together = len(draws) // CONTROL_DRAWS
+    scored = []
+    for first in range(0, len(draws), together):
+        sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
+        guess = Reconstruction(sentences=sentences[: faced.sentences])
+        scored.append(score(guess, faced.texts, model, entities=faced.entities))
+    pieces = total([pair.pieces for one in scored for pair in one.pairs])
+    return Guessed(mean_scores([one.metrics for one in scored]), pieces)
 
 
 def gathered(
