@@ -64,7 +64,7 @@ def leaked_words(one: AttackVerdict) -> list[str]:
         guessed = leaked.guessed
         names = _share("name", leaked.pieces.names, None if guessed is None else guessed.names)
         numbers = _share("number", leaked.pieces.numbers, None if guessed is None else guessed.numbers)
-        lines.append(f"{names}, {numbers} ({_NAMES[leaked.pieces.names_by]}; numbers by pattern).")
+        lines.append(f"{names}; {numbers} ({_NAMES[leaked.pieces.names_by]}; numbers by pattern).")
     return [line[0].upper() + line[1:] for line in lines]
 
 
