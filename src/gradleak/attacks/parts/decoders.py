@@ -58,7 +58,10 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             alone = [n for n in range(len(prefix.tokens)) if shared[prefix.start, prefix.tokens[: n + 1]] == 1]
             told = explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
             label, share = (told.label, told.share) if told is not None else (None, None)
-            outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
+            # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
+            # its own gradient is in the update, of which one token alone is no test.
+            whole = outcome.complete or (told is not None and len(alone) > 1)
+            outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
     if model.task == "causal-lm" and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
     return outcome
