@@ -86,7 +86,8 @@ def test_a_sentence_that_occurs_twice_weighs_twice() -> None:
 def sends(model: TargetModel, rows: list[list[int]], labels: list[int]) -> Update:
     """What a client sends of sentences given as tokens, special ones left out."""
     batch = model.pad([[*model.prefix, *row, *model.suffix] for row in rows])
-    loss = model.loss(torch.tensor(labels), ids=batch.ids, mask=batch.mask)
+    targets = batch.ids if model.task == "causal-lm" else torch.tensor(labels)
+    loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
     parameters = model.parameters()
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     tensors = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
@@ -98,6 +99,20 @@ def test_a_beginning_is_not_proved_as_a_sentence() -> None:
     model = tiny_model("llama", "classification", width=WIDTH)
     (found,) = attack(sends(model, [[380] * 6] * 2, [0, 1]), model, "exact")
     assert [s.tokens for s in found.sentences if s.certified] in ([], [[380] * 6])
+
+
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+@pytest.mark.parametrize("runs", [[[50] * 3], [[50, 50, 60, 61]], [[50] * 3, [80, 81, 82]]], ids=str)
+def test_without_positions_or_a_first_token_runs_are_not_proved(task: str, runs: list[list[int]]) -> None:
+    """There a token behind copies of itself looks like the token alone, so nothing tells how long the run is."""
+    tokenizer = tiny_tokenizer("gpt2")
+    module = tiny_module("llama", task, len(tokenizer), layers=3, width=64, seed=0)
+    model = load_model(module, tokenizer=tokenizer, task=task)  # type: ignore[arg-type]
+    assert not model.prefix
+    (found,) = attack(sends(model, runs, [0] * len(runs)), model, "exact")
+    proved = [s.tokens for s in found.sentences if s.certified]
+    assert all(tokens in runs for tokens in proved)
+    assert all(row in proved for row in runs if len(set(row)) > 1)
 
 
 def test_growing_that_was_cut_short_proves_nothing() -> None:
