@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer, mixed_spans
 from gradleak.attacks.parts.endings import Ending, endings
 from gradleak.attacks.parts.growing import Growth, Prefix, Spans
 from gradleak.attacks.parts.lengths import ROW_NOISE
 from gradleak.attacks.parts.limits import no_end, not_in_update
-from gradleak.attacks.parts.peel import explain
+from gradleak.attacks.parts.peel import Explained, explain
 from gradleak.attacks.parts.recovery import Outcome, Recovered
+from gradleak.attacks.parts.spans import Span
 from gradleak.attacks.reasons import Reason
 from gradleak.budget import Budget
+from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -56,10 +58,8 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             whole = ending is not None and ending.clear and not repeated
             outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
         else:
-            names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
-            kept = {name: update.tensors[name].double() for name in names}
             alone = [n for n, state in enumerate(prefix.states(learned)) if shared[state] == 1]
-            told = explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
+            told = _explained(model, update, behind, mixed, prefix, alone)
             label, share = (told.label, told.share) if told is not None else (None, None)
             # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
             # its own gradient is in the update, of which one token alone is no test.
@@ -73,6 +73,15 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
 def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
     """How many tokens have each state: every state adds a dimension to the update."""
     return Counter(state for prefix in grown for state in prefix.states(learned))
+
+
+def _explained(
+    model: TargetModel, update: Update, behind: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
+) -> Explained | None:
+    """A sentence's label and share, by those of its tokens whose states no other sentence has."""
+    names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
+    kept = {name: update.tensors[name].double() for name in names}
+    return explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
 
 
 def _positions(model: TargetModel, update: Update) -> range:
