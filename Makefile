@@ -16,7 +16,7 @@ test: assets
 	$(BIN)/pytest -n auto --maxprocesses 4
 
 test-integrations: $(INTEGRATIONS)/ready
-	$(INTEGRATIONS)/bin/python -m pytest tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/integrations
 	$(INTEGRATIONS)/bin/python -m pytest tests/runner/test_ray.py
 
 lint: setup
@@ -39,10 +39,10 @@ assets: setup
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
-$(INTEGRATIONS)/ready: pyproject.toml
+$(INTEGRATIONS)/ready: pyproject.toml Makefile
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate pytest hypothesis
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate hatchling pytest pytest-xdist hypothesis
 	touch $@
 
 clean:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-# The pages for users; the others are reference, whose commands are checked but not run.
+# The pages for users, whose commands are all run; those of the others are only checked.
 GUIDES = (
-    "quickstart", "flower", "finetunes", "choose-a-defence", "report", "threat-models", "write-an-attack",
-    "write-a-defence", "faq", "index",
+    "quickstart", "flower", "finetunes", "choose-a-defence", "report", "verdict", "threat-models",
+    "write-an-attack", "write-a-defence", "faq", "index",
 )  # fmt: skip
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Single capitals, dots and brackets in a command say that something is to be filled in.

@@ -12,6 +12,8 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak.cli import main
+from gradleak.cli.options import AUDIT, Observe
+from gradleak.config import AuditConfig
 from gradleak.results import load_results
 from gradleak.update import load_update
 
@@ -48,6 +50,15 @@ def test_version_and_listings_are_quick_and_complete():
     assert "distilbert" in run("models").stdout
     assert "wikitext2" in run("assets", "list").stdout
     assert Path(run("assets", "path", "minilm").stdout.strip()).is_dir()
+
+
+def test_help_tells_the_defaults_of_an_audit():
+    """They come from the configuration, which the command line must not import, so they stand in words."""
+    for name, option in (AUDIT | {"observe": Observe}).items():
+        default = None if name == "memory" else AuditConfig.model_fields[name].get_default(call_default_factory=True)
+        if default not in (None, (), {}):
+            said = ",".join(default) if isinstance(default, tuple) else str(default)
+            assert f"default: {said}" in option.__metadata__[0].help, name
 
 
 def test_help_does_not_load_torch():

@@ -59,7 +59,8 @@ def test_weights_before_and_after(model, tmp_path):
     for words, message in (
         (pair[:2] + pair[4:], "either --before and --after"),
         ([*pair, "--gradient", tmp_path / "after.pt"], "either --before and --after"),
-        (pair, "need --lr and --steps"),
+        (pair, "with --lr and --steps"),
+        (["--gradient", tmp_path / "after.pt", "--lr", 0.1, *pair[4:]], "either --before and --after"),
     ):
         with pytest.raises(GradleakError, match=message):
             command("--model", folder, *words)

@@ -56,6 +56,19 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path):
         torch.testing.assert_close(resumed.parameters()[name], parameter)
 
 
+def test_a_run_does_not_go_on_with_other_rows(tmp_path):
+    budget = Budget()
+    finetune(tiny_model("bert", "classification"), ROWS, tmp_path, SETTINGS, budget, StopAfter(budget, 2))
+    with pytest.raises(GradleakError, match="belongs to another run"):
+        finetune(
+            tiny_model("bert", "classification"),
+            [Row("Nothing of it is private.", 0), *ROWS[1:]],
+            tmp_path,
+            SETTINGS,
+            Budget(),
+        )
+
+
 def test_another_runs_state_is_refused(tmp_path):
     budget = Budget()
     finetune(tiny_model("bert", "classification"), ROWS, tmp_path, SETTINGS, budget, StopAfter(budget, 2))

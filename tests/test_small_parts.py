@@ -11,10 +11,12 @@ from sample import sample_results
 
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
+from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.budget import Budget, parse_duration
 from gradleak.config import AuditConfig, load_config, parse_options
 from gradleak.files import output_folder, replacing, write_text
 from gradleak.highlight import highlight
+from gradleak.reconstructing import print_reconstruction
 from gradleak.registry import Registry
 from gradleak.scoring.text import rouge, words
 from gradleak.tradeoff.config import FrontierConfig
@@ -167,6 +169,10 @@ def test_options_have_a_form():
 sentences = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "mat", "again"]), max_size=8).map(" ".join)
 
 
+def test_highlight_knows_every_script():
+    assert highlight("Доктор уехал", "доктор уехал домой")[0] == ("доктор", "pair")
+
+
 @given(sentences, sentences)
 def test_highlight_counts_what_rouge_counts(truth, guess):
     """Words marked in any colour are ROUGE-1's overlap; a perfect guess of two words or more is all green."""
@@ -203,3 +209,10 @@ def test_exactly_enough_steps_are_enough():
     budget = Budget(steps=3)
     assert not any(budget.tick() for _ in range(3))
     assert budget.reason == "completed"
+
+
+def test_a_confidence_is_not_shown_as_a_proof(capsys):
+    for certified in (True, False):
+        sentence = Sentence(text="words", tokens=[1], confidence=1.0, certified=certified)
+        print_reconstruction(Reconstruction(sentences=[sentence]))
+        assert ("Only what is certified is proved" in capsys.readouterr().out) == (not certified)

@@ -1,6 +1,8 @@
 """The update folder: a faithful round trip, and nothing hostile gets through."""
 
+import dataclasses
 import json
+import math
 import struct
 
 import pytest
@@ -62,6 +64,17 @@ def test_tensors_that_do_not_fit(folder, tiny_bert, change, message):
     save_file(tensors, folder / TENSORS)
     with pytest.raises(GradleakError, match=message):
         load_update(folder, tiny_bert)
+
+
+def test_an_update_in_memory_that_diverged_is_refused_too(tiny_bert):
+    update = Client(tiny_bert).update(["Rosa moved to ward six."], [1])
+    broken = dataclasses.replace(update, tensors={name: t * math.nan for name, t in update.tensors.items()})
+    with pytest.raises(GradleakError, match="NaN or infinite"):
+        attack(broken, tiny_bert, "bag")
+
+
+def test_no_updates_have_no_reconstructions(tiny_bert):
+    assert attack([], tiny_bert, "auto") == []
 
 
 def test_truncated_and_foreign_files(folder, tiny_bert):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -33,9 +34,10 @@ from gradleak.scenario.trials import draw_trials
 from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.pieces import Pieces, total
 from gradleak.scoring.score import by_metric, mean_scores, score
 from gradleak.scoring.truth import truth_distance
-from gradleak.update import Update
+from gradleak.update import Known, Update
 from gradleak.words import seen
 
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
@@ -159,7 +161,8 @@ def audit_together(
             update.check(model)
         seeds = [side.attack_seeds[i] for side, i in portion]
         found = method.run(updates, model, budget=budget, progress=progress, seeds=seeds)
-        guesses = _control(method, [side.faced(i) for side, i in portion], updates, model, progress)
+        faced = [side.faced(i, u, answer) for (side, i), u, answer in zip(portion, updates, found, strict=True)]
+        guesses = _control(method, faced, updates, model, progress)
         for (side, i), update, answer, guessed in zip(portion, updates, found, guesses, strict=True):
             side.measure(i, update, answer, guessed)
     return [side.results(method) for side in sides]
@@ -199,10 +202,12 @@ class _Side:
     def _client_seed(self, i: int) -> int:
         return derive_seed(self.seeds[i], "client")
 
-    def faced(self, i: int) -> Faced:
-        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities)
+    def faced(self, i: int, update: Update, found: Reconstruction) -> Faced:
+        """What guessing is up against. It may name as many sentences as the attack did."""
+        sentences = max(len(found.sentences), update.known.size or 1)
+        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities, sentences, update.known)
 
-    def measure(self, i: int, update: Update, found: Reconstruction, guessed: dict[str, float]) -> None:
+    def measure(self, i: int, update: Update, found: Reconstruction, guessed: Guessed) -> None:
         """Compare what the attack made of a batch with the batch."""
         private, model = self.private[i], self.model
         scored = score(found, private.texts, model, entities=self.asked.entities)
@@ -219,7 +224,8 @@ class _Side:
             reconstruction=found,
             pairs=scored.pairs,
             scores=scored.metrics,
-            control_scores=guessed,
+            control_scores=guessed.scores,
+            control_pieces=guessed.pieces,
             found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
             truth_distance=truth_distance(update, private.texts, labels, model),
             tokens=sum(batch.lengths),
@@ -254,11 +260,20 @@ class _Side:
 
 
 class Faced(NamedTuple):
-    """What a trial's score depends on beside the guess: the draws' seed, the truth, and what is looked for."""
+    """What a trial's control depends on: the draws' seed, the truth, what is looked for, and what may be guessed."""
 
     seed: int
     texts: tuple[str, ...]
     entities: bool
+    sentences: int
+    known: Known
+
+
+class Guessed(NamedTuple):
+    """What the control's draws reach on a trial: mean scores, and the names and numbers that all of them hit."""
+
+    scores: dict[str, float]
+    pieces: Pieces | None
 
 
 Job = tuple[_Side, int]
@@ -282,27 +297,37 @@ def _portions(waiting: Sequence[Job], model: TargetModel) -> Iterator[list[Job]]
 
 def _control(
     method: Attack, faced: Sequence[Faced], updates: Sequence[Update], model: TargetModel, progress: Progress
-) -> list[dict[str, float]]:
-    """For every trial, the mean scores of draws from the attack's prior (n-gram if it has none), no gradient used.
+) -> list[Guessed]:
+    """For every trial, what becomes of draws from the attack's prior (n-gram if it has none), no gradient used.
 
     Guessing looks at no tensor, so trials that differ in nothing else share it.
     """
-    different = {(one, update.known): update for one, update in zip(faced, updates, strict=True)}
+    different = dict(zip(faced, updates, strict=True))
     prior = getattr(method.options, "prior", "none")
-    draws = run_attack(
-        [update for update in different.values() for _ in range(CONTROL_DRAWS)],
+    # A draw has as many sentences as the update tells; where the attack named more, several make one guess.
+    draws = {one: CONTROL_DRAWS * -(-one.sentences // (one.known.size or 1)) for one in different}
+    drawn = run_attack(
+        [update for one, update in different.items() for _ in range(draws[one])],
         model,
         Control.name,
-        seed=[derive_seed(one.seed, "control", i) for one, _ in different for i in range(CONTROL_DRAWS)],
+        seed=[derive_seed(one.seed, "control", i) for one in different for i in range(draws[one])],
         progress=progress,
         prior="ngram" if prior == "none" else prior,
     )
-    scores = {}
-    for number, key in enumerate(different):
-        own = draws[number * CONTROL_DRAWS : (number + 1) * CONTROL_DRAWS]
-        metrics = [score(draw, key[0].texts, model, entities=key[0].entities).metrics for draw in own]
-        scores[key] = mean_scores(metrics)
-    return [scores[one, update.known] for one, update in zip(faced, updates, strict=True)]
+    waiting = iter(drawn)
+    guessed = {one: _guessed(one, list(itertools.islice(waiting, draws[one])), model) for one in different}
+    return [guessed[one] for one in faced]
+
+
+def _guessed(faced: Faced, draws: Sequence[Reconstruction], model: TargetModel) -> Guessed:
+    together = len(draws) // CONTROL_DRAWS
+    scored = []
+    for first in range(0, len(draws), together):
+        sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
+        guess = Reconstruction(sentences=sentences[: faced.sentences])
+        scored.append(score(guess, faced.texts, model, entities=faced.entities))
+    pieces = total([pair.pieces for one in scored for pair in one.pairs])
+    return Guessed(mean_scores([one.metrics for one in scored]), pieces)
 
 
 def gathered(

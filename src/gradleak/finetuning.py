@@ -5,6 +5,7 @@ The run can be stopped at any time: its state is written now and then, and the s
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import time
@@ -79,7 +80,8 @@ def finetune(
     Checkpoints are folders of the same form inside it, measured on the same held-out rows.
     """
     train, test = split_rows(rows, model, settings)
-    identity = f"{model.fingerprint} {settings.model_dump_json()} {len(train)} {len(test)}"
+    data = hashlib.sha256(repr((train, test)).encode()).hexdigest()[:16]
+    identity = f"{model.fingerprint} {settings.model_dump_json()} {data}"
     metrics: dict[str, Any] = {}
     with output_folder(out) as folder:
         run = _Run(model, train, settings, folder, identity)

@@ -7,9 +7,12 @@ from collections import Counter
 from itertools import pairwise
 from typing import Literal
 
+from gradleak.scoring.text import WORD, words
+
 Mark = Literal["pair", "word", "none"]
 
-_PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")
+# Words, and what stands between them.
+_PIECE = re.compile(f"({WORD.pattern})")
 
 
 def highlight(truth: str, guess: str) -> list[tuple[str, Mark]]:
@@ -18,10 +21,10 @@ def highlight(truth: str, guess: str) -> list[tuple[str, Mark]]:
     >>> highlight("the cat sat down", "the cat down up")
     [('the', 'pair'), (' ', 'none'), ('cat', 'pair'), (' ', 'none'), ('down', 'word'), (' ', 'none'), ('up', 'none')]
     """
-    pieces = _PIECE.findall(guess)
-    places = [i for i, piece in enumerate(pieces) if piece[0].isalnum() and piece.isascii()]
+    pieces = [piece for piece in _PIECE.split(guess) if piece]
+    places = [i for i, piece in enumerate(pieces) if WORD.fullmatch(piece)]
     said = [pieces[i].lower() for i in places]
-    true = [piece.lower() for piece in _PIECE.findall(truth) if piece[0].isalnum() and piece.isascii()]
+    true = words(truth)
     marks: list[Mark] = ["none"] * len(said)
     pairs = Counter(pairwise(true))
     left = Counter(true)

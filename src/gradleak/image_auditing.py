@@ -16,7 +16,7 @@ from gradleak.budget import Budget
 from gradleak.errors import GradleakError
 from gradleak.models.image import ImageModel, load_image_model
 from gradleak.models.selection import ALL
-from gradleak.pictures import Pictures, read_pictures
+from gradleak.pictures import Pictures, apart, read_pictures
 from gradleak.progress import SILENT, Progress
 from gradleak.results import Results, Scenario, Trial, observed
 from gradleak.scenario.image_client import ImageClient
@@ -45,12 +45,13 @@ def audit_images(
 ) -> Results:
     """Measure how much of its training images a model's updates give away to an attack.
 
-    `data` is an .npz file, or private images and the attacker's auxiliary ones (or None). Draws `trials` batches from
-    the private images, makes each one's update as a client would, attacks all updates together, and scores what was
-    read back beside a control: the mean auxiliary image. `lpips` adds that metric, whose weights are fetched once.
+    `data` is an .npz file, or private images and the attacker's auxiliary ones (or None), of which those that are
+    private too are left out. Draws `trials` batches from the private images, makes each one's update as a client
+    would, attacks all updates together, and scores what was read back beside a control: the mean auxiliary image, or
+    plain grey. `lpips` adds that metric, whose weights are fetched once.
     """
     method = IMAGE_ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
-    private, auxiliary = data if isinstance(data, tuple) else read_pictures(data)
+    private, auxiliary = apart(*data) if isinstance(data, tuple) else read_pictures(data)
     target = load_image_model(model, device=device) if isinstance(model, str) else model
     batches = draw_batches(private, batch_size, trials, seed)
     network = load_lpips(progress=progress) if lpips else None

@@ -76,7 +76,7 @@ def score_image_files(reconstruction: Path, truth: Path) -> Score:
 
 def print_image_score(scored: Score) -> None:
     table = Table(title="Reconstruction against truth", title_justify="left")
-    labels = metric_labels(scored.metrics)
+    labels = metric_labels(scored.pairs[0].scores)
     for heading in ("image", *labels.values()):
         table.add_column(heading, justify="right")
     for number, pair in enumerate(scored.pairs, start=1):

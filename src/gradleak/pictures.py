@@ -97,7 +97,12 @@ def read_pictures(path: str | Path) -> tuple[Pictures, Pictures | None]:
     auxiliary = _pictures(place, found, *AUXILIARY)
     if auxiliary is not None and auxiliary.shape != private.shape:
         raise GradleakError(f"{place}: images of {AUXILIARY[0]} and {PRIVATE[0]} differ in shape")
-    return private, None if auxiliary is None else auxiliary.without(private)
+    return apart(private, auxiliary)
+
+
+def apart(private: Pictures, auxiliary: Pictures | None) -> tuple[Pictures, Pictures | None]:
+    """Both, no auxiliary image being private too: one who holds an image need not read it off an update."""
+    return private, auxiliary.without(private) or None if auxiliary else None
 
 
 def _pictures(place: Path, arrays: dict[str, Any], images: str, classes: str) -> Pictures | None:

@@ -15,6 +15,7 @@ from gradleak.files import write_text
 from gradleak.models.base import Target, TargetTask
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.score import Pair
 from gradleak.update import ClientRule, Update
 
@@ -74,6 +75,9 @@ class Trial(_Model):
     pairs: list[Pair] = Field(description="true sentences with the reconstruction assigned to each")
     scores: dict[str, float]
     control_scores: dict[str, float]
+    control_pieces: Pieces | None = Field(
+        default=None, description="names and numbers that the control's draws hit, all draws together"
+    )
     found: dict[str, float] = Field(
         default_factory=dict,
         description="share of labels and lengths found right, in percent, where they were not told",

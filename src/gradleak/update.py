@@ -171,6 +171,14 @@ class Update:
                 f"{manifest.model_fingerprint} against {model.fingerprint}); attack it with the model it came from"
             )
         _check_known(manifest.known, model)
+        check_finite(self.tensors)
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse NaN and infinities: nothing can be read from them, and a training that has diverged sends them."""
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise GradleakError(f"tensor {_short(name)} holds NaN or infinite values")
 
 
 def load_update(folder: str | Path, model: Target | None = None) -> Update:
@@ -260,9 +268,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = load_file(str(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise GradleakError(f"{path} cannot be read: {error}") from error
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise GradleakError(f"{path}: tensor {_short(name)} holds NaN or infinite values")
+    try:
+        check_finite(tensors)
+    except GradleakError as error:
+        raise GradleakError(f"{path}: {error}") from error
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 import torch
-from tiny import CASES, TEXTS, tiny_model
+from tiny import CASES, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
-from gradleak import Client, TargetModel, attack
+from gradleak import Client, TargetModel, attack, load_model
 from gradleak.attacks.exact import recover
 from gradleak.attacks.parts.certify import Certifier
 from gradleak.attacks.parts.endings import endings
@@ -81,6 +81,60 @@ def test_a_sentence_that_occurs_twice_weighs_twice() -> None:
     shares = sorted(round(3 * sentence.share) for sentence in outcome.sentences)
     assert shares == [1, 2]
     assert outcome.complete
+
+
+def sends(model: TargetModel, rows: list[list[int]], labels: list[int]) -> Update:
+    """What a client sends of sentences given as tokens, special ones left out."""
+    batch = model.pad([[*model.prefix, *row, *model.suffix] for row in rows])
+    targets = batch.ids if model.task == "causal-lm" else torch.tensor(labels)
+    loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
+    parameters = model.parameters()
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    tensors = {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
+    return dataclasses.replace(update_of(model, TEXTS[:1]), tensors=tensors)
+
+
+def test_a_beginning_is_not_proved_as_a_sentence() -> None:
+    """The states of a run of one token grow so alike that its continuations drown: only the beginning was found."""
+    model = tiny_model("llama", "classification", width=WIDTH)
+    (found,) = attack(sends(model, [[380] * 6] * 2, [0, 1]), model, "exact")
+    assert [s.tokens for s in found.sentences if s.certified] in ([], [[380] * 6])
+
+
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+@pytest.mark.parametrize("runs", [[[50] * 3], [[50, 50, 60, 61]], [[50] * 3, [80, 81, 82]]], ids=str)
+def test_without_positions_or_a_first_token_runs_are_not_proved(task: str, runs: list[list[int]]) -> None:
+    """There a token behind copies of itself looks like the token alone, so nothing tells how long the run is."""
+    tokenizer = tiny_tokenizer("gpt2")
+    module = tiny_module("llama", task, len(tokenizer), layers=3, width=64, seed=0)
+    model = load_model(module, tokenizer=tokenizer, task=task)  # type: ignore[arg-type]
+    assert not model.prefix
+    (found,) = attack(sends(model, runs, [0] * len(runs)), model, "exact")
+    proved = [s.tokens for s in found.sentences if s.certified]
+    assert all(tokens in runs for tokens in proved)
+    assert all(row in proved for row in runs if len(set(row)) > 1)
+
+
+def test_growing_that_was_cut_short_proves_nothing() -> None:
+    model = wide("gpt2", "classification")
+    (row,) = model.encode(TEXTS[:1]).sentences()
+    outcome = recover(update_of(model, TEXTS[:1]), model, 0, Budget(steps=3), quiet)
+    assert outcome.sentences
+    assert all(len(s.tokens) < len(row) and not s.whole for s in outcome.sentences)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_of_sentences_that_differ_in_the_last_token_are_right_or_open(seed: int) -> None:
+    module = tiny_module("gpt2", "classification", len(tiny_tokenizer("gpt2")), layers=3, width=64, seed=seed)
+    module.score = torch.nn.Linear(64, 5, bias=False)
+    module.config.num_labels = 5
+    model = load_model(module, tokenizer=tiny_tokenizer("gpt2"), task="classification")
+    update = sends(model, [[5, 6, 7, last] for last in (50, 60, 70)], [0, 2, 4])
+    outcome = recover(update, model, 0, Budget(), quiet)
+    right = {50: 0, 60: 2, 70: 4}
+    assert {s.tokens[-1] for s in outcome.sentences} == set(right)
+    assert all(s.label in (None, right[s.tokens[-1]]) for s in outcome.sentences)
+    assert any(s.label is not None for s in outcome.sentences)
 
 
 def test_more_tokens_than_the_rank_limit_is_said() -> None:

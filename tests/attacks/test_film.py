@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from gradleak.attacks.parts.reading import ExplainedReader, PlainReader
 from gradleak.attacks.parts.rearrange import rearranged
 from gradleak.attacks.parts.rows import leverages, predicted_rows, standing_out
 from gradleak.attacks.parts.starts import sentence_ends, start_tokens
-from gradleak.attacks.parts.tokens import tokens_of
+from gradleak.attacks.parts.tokens import _counts, tokens_of
 from gradleak.bench.beam import WholeReader, _grown
 from gradleak.budget import Budget
 from gradleak.matching.sizes import GradientSizes
@@ -279,6 +280,28 @@ def test_it_repeats_itself_and_says_what_it_found(writer: TargetModel, score: st
 def test_a_budget_ends_it(writer: TargetModel) -> None:
     (found,) = attack(Client(writer).update(TEXTS), writer, "film", budget=Budget(seconds=0.0))
     assert found.status == "budget-exhausted"
+
+
+@pytest.mark.parametrize("text", ["!?", ".."])
+def test_a_text_of_punctuation_alone(writer: TargetModel, text: str) -> None:
+    """No token of it looks like a beginning."""
+    (found,) = attack(Client(writer).update([text]), writer, "film", rounds=2, beams=4)
+    assert found.status == "completed"
+    assert set(text) <= set("".join(found.bag))
+
+
+def test_an_update_too_large_to_invert_is_told(writer: TargetModel) -> None:
+    update = Client(writer).update(TEXTS)
+    huge = dataclasses.replace(update, tensors={name: 1e30 * t for name, t in update.tensors.items()})
+    (found,) = attack(huge, writer, "film", rounds=1, beams=4)
+    assert any("no matrix of the upper layers" in note for note in found.notes)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6))
+def test_counts_are_in_the_ratio_of_the_pulls(pulls: list[float]) -> None:
+    """A single occurrence is never taken for less than the smallest pull, so counts stay within the ratios."""
+    counts = _counts(torch.tensor(pulls), list(range(len(pulls))), None)
+    assert all(1 <= counts[token] <= round(own / min(pulls)) + 1 for token, own in enumerate(pulls))
 
 
 def test_a_classifier_is_refused(tiny_bert: TargetModel) -> None:

@@ -1,21 +1,25 @@
 """The pieces of the search: orders, schedules, what the gradient gives away, nearest tokens."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, GradleakError
+from gradleak import Client, GradleakError, load_model
 from gradleak.attacks.matching import MatchingOptions
 from gradleak.attacks.parts.frame import empty_dummies
 from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.attacks.parts.knowledge import gather
-from gradleak.attacks.parts.labels import arrangements, label_counts, label_of_one
-from gradleak.attacks.parts.lengths import length_guesses, longest_sentence, total_tokens
+from gradleak.attacks.parts.labels import _nearest_counts, arrangements, label_counts, label_of_one
+from gradleak.attacks.parts.lengths import _splits, length_guesses, longest_sentence, total_tokens
 from gradleak.attacks.parts.reorder import MOVES, propose
 from gradleak.attacks.parts.schedule import learning_rate
+from gradleak.attacks.parts.sharing import sharings
 from gradleak.attacks.parts.vocabulary import Vocabulary
+from gradleak.models.load import save_model
 
 
 @given(st.integers(1, 30), st.data())
@@ -52,12 +56,8 @@ def test_labels_are_read_from_a_single_gradient(tiny):
 
 
 def test_labels_without_a_bias_need_three_classes(tmp_path):
-    from gradleak import load_model
-
     model = tiny_model("llama", "classification")
-    model.module.save_pretrained(tmp_path)
-    model.tokenizer.save_pretrained(tmp_path)
-    wide = load_model(tmp_path, num_labels=4)
+    wide = load_model(save_model(model.module, model.tokenizer, tmp_path), num_labels=4)
     for label in range(4):
         assert label_of_one(Client(wide, known=()).update(TEXTS[:1], [label]), wide) == label
 
@@ -88,7 +88,7 @@ def test_a_batch_tells_its_token_count_and_its_label_counts():
     update = Client(model, known=("batch_size",)).update(TEXTS, [1, 0, 1])
     lengths = model.encode(TEXTS).lengths
     assert total_tokens(update, model, 3) == sum(lengths)
-    assert label_counts(update, model, 3)[0] == (1, 2)
+    assert next(label_counts(update, model, 3)) == (1, 2)
     guesses = gather(update, model, "test", 50)
     assert sorted(lengths) in [sorted(guess.lengths) for guess in guesses]
 
@@ -117,6 +117,36 @@ def test_length_guesses_fit_what_is_known(size, longest, total):
         assert len(guess) == size
         assert max(guess) == longest
         assert min(guess) >= 3
+
+
+@given(st.lists(st.floats(-1, 5), min_size=1, max_size=4), st.integers(1, 5))
+def test_sharings_come_in_the_order_of_a_full_list(wanted, size):
+    def misfit(counts):
+        return sum(abs(count - own) for count, own in zip(counts, wanted, strict=True))
+
+    every = [counts for counts in itertools.product(range(size + 1), repeat=len(wanted)) if sum(counts) == size]
+    found = list(sharings(_nearest_counts(wanted, size), misfit, least=0, most=size, alike=False))
+    assert sorted(found) == sorted(every)
+    assert [misfit(counts) for counts in found] == pytest.approx(sorted(map(misfit, every)))
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(3, 9), st.integers(1, 45))
+def test_splits_come_in_the_order_of_a_full_list(parts, low, high, total):
+    every = itertools.combinations_with_replacement(range(high, low - 1, -1), parts)
+    fitting = [split for split in every if sum(split) == total]
+    assert list(_splits(total, parts, low, high)) == sorted(fitting, key=lambda split: sum(n * n for n in split))
+
+
+def test_a_large_batch_of_many_classes_has_guesses_at_once(tmp_path):
+    """Its label counts and lengths are far too many to list."""
+    narrow = tiny_model("bert", "classification", layers=3, width=256)
+    model = load_model(save_model(narrow.module, narrow.tokenizer, tmp_path), num_labels=30)
+    texts, labels = [f"{word} " * (3 + n % 4) for n, word in enumerate(TEXTS[0].split() * 4)][:16], list(range(16))
+    update = Client(model, known=("batch_size",)).update(texts, labels)
+    assert total_tokens(update, model, 16) is not None
+    guesses = gather(update, model, "test", 24)
+    assert len(guesses) == 24
+    assert sorted(guesses[0].labels) == labels
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=3))

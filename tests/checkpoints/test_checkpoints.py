@@ -90,6 +90,13 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     assert drawn == kept[0].summary["rouge1"].mean
 
 
+def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
+    monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
+    config = AuditConfig(model=str(place / "trained"), attack="bag", trials=2, redact=True)
+    for point in audit_checkpoints(config, tmp_path).points:
+        assert load_results(tmp_path / point.folder).redacted
+
+
 def test_a_spent_budget_leaves_checkpoints_open(place, tmp_path):
     config = AuditConfig(model=str(place / "trained"))
     result = audit_checkpoints(config, tmp_path, budget=Budget(seconds=0))

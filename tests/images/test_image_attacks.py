@@ -106,6 +106,20 @@ def test_budgets_end_attacks(model, name):
         assert found.images
 
 
+@pytest.mark.parametrize("name", ["ig", "gi-gip"])
+def test_steps_end_searches_too(model, name):
+    """A budget of steps is counted, not only one of time."""
+    for found in attacked(model, name, singles(1), budget=Budget(steps=2)):
+        assert found.status == "budget-exhausted"
+
+
+def test_without_auxiliary_images_the_control_is_grey(model):
+    updates = [ImageClient(model).update(one) for one in singles(1)]
+    for auxiliary in (None, blobs(3).some([])):
+        (found,) = attack_images(updates, model, "control", auxiliary=auxiliary)
+        assert (from_uris(found.images) == 128).all()
+
+
 def test_batches_need_their_labels(model):
     (found,) = attacked(model, "ig", [blobs(3)], known=("batch_size", "labels"))
     assert len(found.images) == 3

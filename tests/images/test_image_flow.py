@@ -18,6 +18,7 @@ from gradleak.configured import audit_of
 from gradleak.defenses import parse_defenses
 from gradleak.inversion.defended import defend
 from gradleak.models.gradients import batch_gradients
+from gradleak.pictures import Pictures
 from gradleak.progress import SILENT
 from gradleak.redact import redact
 from gradleak.report.grid import write_grid
@@ -25,6 +26,7 @@ from gradleak.report.images import render_images
 from gradleak.reproducing import load_recipe, markdown, reproduce
 from gradleak.results import load_results
 from gradleak.terminal import print_results
+from gradleak.verdict.judge import judge
 
 QUICK = {"ig": {"steps": 2}, "lti": {"steps": 2, "hidden": 8}}
 
@@ -122,13 +124,13 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     results = audit_images(SMALL, data=data, attack=attack, options=QUICK[attack], trials=3, defenses=["sign"])
     assert results.scenario.task == "image-classification"
     assert (results.scenario.auxiliary, results.scenario.data_rows) == (40, 6)
-    assert set(results.summary) == set(results.control) == {"mse", "psnr", "ssim"}
+    assert set(results.summary) == set(results.control) == {"mse", "psnr", "ssim", "close_images"}
     mean = blobs(40, seed=1).values().mean(dim=0)
     wanted = [float((blobs(6).values()[i] - mean).square().mean()) for i in range(6)]
     assert all(min(abs(t.control_scores["mse"] - w) for w in wanted) < 1e-4 for t in results.trials)
     results.save(tmp_path)
     assert load_results(tmp_path) == results
-    page = render_images(results)
+    page = render_images(results, judge([results]))
     for trial in results.trials:
         assert trial.truth[0] in page
         assert trial.reconstruction.images[0] in page
@@ -137,7 +139,18 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     stream = io.StringIO()
     print_results(results, Console(file=stream, width=120))
     assert "MSE" in stream.getvalue()
-    assert "image/png" not in render_images(redact(results)) + redact(results).model_dump_json()
+    assert "image/png" not in render_images(redact(results), judge([results])) + redact(results).model_dump_json()
+
+
+def test_private_images_are_never_auxiliary_ones(model):
+    """Given in Python too: an attacker who holds the image need not read it off an update."""
+    private = blobs(6)
+    both = Pictures(np.concatenate([private.pixels, blobs(4, seed=5).pixels]), private.labels + (0,) * 4)
+    results = audit_images(model, data=(private, both), attack="control", trials=2)
+    assert results.scenario.auxiliary == 4
+    results = audit_images(model, data=(private, private), attack="control", trials=2)
+    assert results.scenario.auxiliary is None
+    assert "a plain grey image" in render_images(results, judge([results]))
 
 
 def test_more_trials_keep_the_first_ones(data):

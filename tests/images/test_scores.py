@@ -40,7 +40,7 @@ def test_small_images_have_no_ssim():
     with pytest.raises(ValueError, match="at least 11"):
         ssim(np.zeros((1, 10, 10)), np.zeros((1, 10, 10)))
     tiny = Pictures(np.zeros((1, 1, 4, 4), np.uint8), (0,))
-    assert sorted(score_images(Reconstruction(images=tiny.uris()), tiny).metrics) == ["mse", "psnr"]
+    assert sorted(score_images(Reconstruction(images=tiny.uris()), tiny).metrics) == ["close_images", "mse", "psnr"]
 
 
 # lpips 0.1.4 with the weights of the asset, on the same pairs.

@@ -14,9 +14,13 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
 
 from gradleak.update import ClientRule
+
+try:
+    from flwr.supercore.task_identity import TaskIdentity
+except ImportError:  # older Flower: messages do not ask whose they are
+    TaskIdentity = SimpleNamespace()
 
 TEXTS = [
     ["Rosa moved to ward six.", "The loan was refused."],
@@ -31,7 +35,7 @@ class LocalGrid(Grid):
 
     def __init__(self, app, nodes=3):
         self.app = app
-        # Messages ask whose they are; the simulation engine sets this for its server.
+        # Messages of newer versions ask whose they are; the simulation engine sets this for its server.
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
         self.contexts = {
             100 + i: Context(1, 100 + i, {"partition-id": i}, RecordDict(), run_config={}) for i in range(nodes)

@@ -155,6 +155,20 @@ def test_special_tokens_are_not_learned(tiny_bert):
     assert (wanted[:, 1:-1] != IGNORED).all()
 
 
+def test_examples_follow_from_the_step_alone(tiny_bert):
+    """A resumed training meets the same classes, though another step reads a sequence first."""
+    texts = [f"The loan {i} was refused on day {i + 7}." for i in range(300)]
+
+    def problem():
+        aux = gather_auxiliary(texts, tiny_bert, length=LENGTH)
+        return TextProblem(tiny_bert, aux, [], usual_network(tiny_bert, length=LENGTH, hidden=(8, 8)))
+
+    whole, resumed = problem(), problem()
+    steps = 2 * len(whole.auxiliary.sequences) // 16  # in the second epoch all have been read before
+    drawn = [whole.draw(step, 16)[0] for step in range(steps)]
+    assert torch.allclose(resumed.draw(steps - 1, 16)[0], drawn[-1], atol=1e-6)
+
+
 def test_a_classifiers_update_is_read_too(tiny_bert, tmp_path):
     """Hashed, with special tokens around and a label that is not told."""
     network = usual_network(tiny_bert, length=LENGTH, hidden=(16, 16), output="vocabulary")
@@ -201,9 +215,11 @@ def test_other_updates_are_refused(model, trained, client, message):
         attack(update, model, "lti", inverter=str(trained[0]))
 
 
-def test_sequences_the_model_cannot_take_are_refused(model, tmp_path):
-    with pytest.raises(GradleakError, match="takes at most 64 tokens, not sequences of 65"):
-        train_inverter(model, tmp_path / "out", aux=TEXTS, network=usual_network(model, length=65))
+def test_sequences_the_model_cannot_take_are_refused(model, tiny_bert, tmp_path):
+    """Too long, or nothing but special tokens."""
+    for target, length, message in ((model, 65, "to 64 tokens.* not 65"), (tiny_bert, 2, "have 3 to 64 .* not 2")):
+        with pytest.raises(GradleakError, match=message):
+            train_inverter(target, tmp_path / "out", aux=TEXTS, network=usual_network(target, length=length))
     assert not (tmp_path / "out").exists()
 
 

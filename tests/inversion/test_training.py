@@ -67,6 +67,29 @@ def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path):
     assert torch.equal(again.network.weight, whole.network.weight)
 
 
+def test_one_stopped_before_its_first_look_keeps_what_it_learned_and_goes_on(tmp_path):
+    whole = Line()
+    train(whole, SETTINGS, tmp_path, Budget())
+    stopped, stop = Line(), StopAt(7)
+    told = train(stopped, SETTINGS, tmp_path, stop.budget, stop)
+    assert (told.step, told.best_step) == (7, 7)
+    assert math.isfinite(told.best_loss)
+    assert not torch.equal(stopped.network.weight, Line().network.weight)
+    resumed = Line()
+    assert train(resumed, SETTINGS, tmp_path, Budget()).looks[0].step == 10
+    assert torch.equal(resumed.network.weight, whole.network.weight)
+
+
+def test_one_without_time_for_a_step_can_be_read_back(tmp_path):
+    told = train(Line(), SETTINGS, tmp_path, Budget(seconds=0))
+    manifest = InverterManifest(
+        kind="text", model="m", model_fingerprint="f", tensors={}, network={}, settings=SETTINGS, training=told
+    )
+    save_inverter(tmp_path, {"weight": torch.zeros(1)}, manifest)
+    assert load_inverter(tmp_path)[0].training.best_loss == math.inf
+    assert train(Line(), SETTINGS, tmp_path, Budget()).status == "completed"
+
+
 def test_another_trainings_state_is_refused(tmp_path):
     stopper = StopAt(3)
     train(Line(), SETTINGS, tmp_path, stopper.budget, stopper)

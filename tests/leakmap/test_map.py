@@ -99,6 +99,15 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
             assert (one.scores, one.control_scores) == (other.scores, other.control_scores)
 
 
+def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
+    monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
+    config = AuditConfig(model=str(place / "model"), attack="bag", trials=1, redact=True)
+    for cell in leak_map(config, tmp_path).cells:
+        kept = load_results(tmp_path / cell.folder)
+        assert kept.redacted
+        assert kept.trials[0].truth[0].startswith("w1 w2")
+
+
 def test_a_spent_budget_leaves_cells_open(place, tmp_path):
     result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
     assert result.status == "budget-exhausted"

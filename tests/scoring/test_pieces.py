@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradleak.scoring import pieces as module
-from gradleak.scoring.pieces import capitalised, numbers, pieces
+from gradleak.scoring.pieces import capitalised, numbers, pieces, total
 
 words = st.lists(st.sampled_from(["Rosa", "Diaz", "ward", "6", "1,200", "went", "3.5", "to"]), max_size=8).map(
     " ".join
@@ -69,3 +69,14 @@ def test_names_by_spacy_leave_dates_to_the_numbers(monkeypatch):
 
     monkeypatch.setattr(module, "recogniser", lambda: lambda text: Parsed)
     assert module.names_by_spacy("Rosa Diaz left Leeds on 5 May.") == ("Rosa Diaz", "Leeds")
+
+
+@given(st.lists(st.tuples(words, words), max_size=5))
+def test_together_they_are_counted_as_one_by_one(sentences):
+    each = [pieces(truth, guess) for truth, guess in sentences]
+    whole = total(each)
+    assert (whole is None) == (not each)
+    if whole is not None:
+        assert whole.names.found == sum(one.names.found for one in each)
+        assert whole.numbers.total == sum(one.numbers.total for one in each)
+        assert total([*each, None]) is None  # part of them would be taken for all

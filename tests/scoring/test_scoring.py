@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rouge_score.tokenizers import DefaultTokenizer
 
 from gradleak import score
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.scoring.assign import best_assignment
 from gradleak.scoring.batch import RECOVERED, batch_metrics
 from gradleak.scoring.interval import bootstrap
-from gradleak.scoring.text import exact_match, rouge, token_accuracy
+from gradleak.scoring.text import exact_match, rouge, token_accuracy, words
 
 sentences = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "mat", "again"]), min_size=1, max_size=8)
 
@@ -40,6 +41,19 @@ def test_rouge_by_its_definition(truth, guess):
     assert scores["rouge1"] == pytest.approx(f_measure(ones, len(truth), len(guess)))
     assert scores["rouge2"] == pytest.approx(f_measure(twos, len(truth) - 1, len(guess) - 1))
     assert scores["rougeL"] == pytest.approx(f_measure(longest_common(truth, guess), len(truth), len(guess)))
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_words_of_plain_text_are_the_reference_implementations(text):
+    assert words(text) == DefaultTokenizer().tokenize(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Доктор Иванов переехал", "Ο γιατρός έφυγε", "הרופא עזב", "医生离开了", "แพทย์ออกไป", "डॉक्टर चला गया"]
+)
+def test_a_perfect_recovery_in_any_script_scores_as_one(text):
+    assert set(rouge(text, text).values()) == {100.0}
+    assert rouge(text, "the doctor left")["rouge1"] == 0
 
 
 def test_token_metrics():

@@ -36,6 +36,7 @@ def trial(index, leak, control, *, seed, reasons=(), status="completed", certifi
     scores = dict.fromkeys(METRICS, float(leak)) | {"exact_match": 100.0 * (leak == 100)}
     truth, guess = f"Sentence {seed} names Rosa.", f"read {leak} of {seed}"
     pieces = Pieces(names=Count(found=int(leak > 50), total=1), numbers=Count(found=1, total=1), names_by="capitals")
+    guessed = Pieces(names=Count(found=1, total=10), numbers=Count(found=0, total=10), names_by="capitals")
     return Trial(
         index=index,
         seed=seed,
@@ -50,6 +51,7 @@ def trial(index, leak, control, *, seed, reasons=(), status="completed", certifi
         ],
         scores=scores,
         control_scores=dict.fromkeys(METRICS, float(control)) | {"exact_match": 0.0},
+        control_pieces=guessed,
         found=bag or {},
         seconds=1.0,
         peak_memory_mb=None,
@@ -61,10 +63,13 @@ def interval(mean, low=None, high=None) -> Interval:
     return Interval(mean=mean, low=mean if low is None else low, high=mean if high is None else high)
 
 
-def attack_verdict(leak, control=(6, 4, 8), *, trials=20, whole=0.0, guessed=0.0, unfinished=0, tokens=None):
+def attack_verdict(
+    leak, control=(6, 4, 8), *, trials=20, whole=0.0, guessed=0.0, unfinished=0, tokens=None, measure="rougeL"
+):
     """What one attack came to, given as intervals."""
     return AttackVerdict(
-        attack="auto", trials=trials, unfinished=unfinished, leak=interval(*leak), control=interval(*control),
+        attack="auto", measure=measure, trials=trials, unfinished=unfinished,
+        leak=interval(*leak), control=interval(*control),
         whole=interval(whole), control_whole=guessed, tokens=None if tokens is None else interval(tokens[0]),
         precision=None if tokens is None else interval(tokens[1]),
         leaked=Leaked(sentences=trials, whole=round(trials * whole / 100), certified=0, pieces=None), obstacles=[],

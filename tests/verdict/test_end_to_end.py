@@ -4,6 +4,7 @@ import pytest
 from tiny import TEXTS
 
 from gradleak import audit
+from gradleak.auditing import CONTROL_DRAWS
 from gradleak.budget import Budget
 from gradleak.scenario.data import Row
 from gradleak.verdict.judge import judge
@@ -49,3 +50,16 @@ def test_budget(tiny_bert):
     assert results.status == "budget-exhausted"
     assert "budget" in found
     assert judge([results]).level == "unfinished"
+
+
+def test_names_and_numbers_are_counted_in_the_control_too(tiny_bert):
+    """Ten draws a trial, each asked for all names and numbers of the batch."""
+    results, _ = obstacles(tiny_bert, trials=3)
+    (attack,) = judge([results]).scenarios[0].attacks
+    found, guessed = attack.leaked.pieces, attack.leaked.guessed
+    assert found.names.total + found.numbers.total > 0
+    assert (guessed.names.total, guessed.numbers.total) == (
+        CONTROL_DRAWS * found.names.total,
+        CONTROL_DRAWS * found.numbers.total,
+    )
+    assert guessed.names_by == found.names_by

@@ -21,6 +21,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "verdict.md"
         (attack_verdict((40, 0, 100), trials=1, whole=100), "critical"),  # one trial is proof enough of a leak
         (attack_verdict((40, 30, 50), whole=10), "critical"),
         (attack_verdict((40, 30, 50), whole=10, guessed=1), "high"),  # guessing reads such sentences too
+        (attack_verdict((40, 30, 50), whole=10, guessed=10), "high"),  # by its distance alone
+        (attack_verdict((12, 8.1, 15), whole=10, guessed=10), "moderate"),
         (attack_verdict((40, 30, 50), whole=5), "high"),
         (attack_verdict((31, 20, 50)), "high"),
         (attack_verdict((30.9, 20, 50)), "moderate"),
@@ -38,6 +40,31 @@ DOCS = Path(__file__).parents[2] / "docs" / "verdict.md"
 )
 def test_level(attack, expected):
     assert level([attack]) == expected
+
+
+# Of images, PSNR in dB: guessing has 12.
+@pytest.mark.parametrize(
+    ("leak", "more", "expected"),
+    [
+        ((22, 20, 24), {"whole": 60}, "critical"),
+        ((22, 20, 24), {"whole": 15, "guessed": 5}, "critical"),
+        ((13, 12.6, 13.4), {"whole": 14, "guessed": 5}, "high"),
+        ((13, 12.6, 13.4), {"whole": 5, "guessed": 5}, "moderate"),  # guessing is as often as close
+        ((18, 17, 19), {}, "high"),
+        ((17.9, 17, 19), {}, "moderate"),
+        ((12.4, 11.9, 14.9), {}, "not shown"),
+        ((12.4, 11.9, 15), {}, "unclear"),
+        ((12.4, 11.9, 13), {"trials": 9}, "unclear"),
+        ((12.4, 11.9, 13), {"unfinished": 2}, "unfinished"),
+        ((9, 8, 10), {}, "not shown"),
+    ],
+)
+def test_level_of_images(leak, more, expected):
+    one = attack_verdict(leak, (12, 11.5, 12.5), measure="psnr", **more)
+    assert level([one]) == expected
+    text = headline(expected, one, [one])
+    assert "PSNR" in text
+    assert not re.search(r"\bsafe|ROUGE|sentence", text, re.IGNORECASE)
 
 
 def test_nothing_tried_is_unfinished():
@@ -77,5 +104,5 @@ def test_the_rule_is_written_down():
     text = DOCS.read_text()
     for name in LEVELS:
         assert f"**{name}**" in text
-    for number in ("10 %", "1 %", "25 points", "10 points", "10 trials", "50 %"):
+    for number in ("10 %", "25 points", "10 points", "10 trials", "50 %", "20 dB", "6 dB", "3 dB"):
         assert number in text

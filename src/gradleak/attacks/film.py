@@ -134,18 +134,18 @@ class Film(Attack):
         length = min(options.length, model.max_length)
         reader: PlainReader | ExplainedReader
         if explainer is None:
-            reader, groups = PlainReader(model, bag), options.groups
+            reader = PlainReader(model, bag)
             settings = _plain_settings(options, length, bag, counts, ends)
             queue = [Grown((start,), (), ()) for start in _beginning(starts, counts)]
         else:
-            reader, groups = ExplainedReader(explainer, bag), options.groups
+            reader = ExplainedReader(explainer, bag)
             settings = BeamSettings(options.beams, options.repeat, length, WEIGHT)
             queue = openings(reader, bag, starts, WEIGHT)
         forbidden, known, found = NGrams(options.avoid), NGrams(OPENING), list[Grown]()
         idle = 0
         for number in range(options.rounds):
             fresh = [one for one in queue if one.tokens[-1] not in known.after(one.tokens[:-1])]
-            beginnings, queue = fresh[:groups], fresh[groups:]
+            beginnings, queue = fresh[: options.groups], fresh[options.groups :]
             if explainer is None:  # sentences may begin alike
                 queue += beginnings
             seen = search(

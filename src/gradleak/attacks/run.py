@@ -40,6 +40,8 @@ def attack(
     method = ATTACKS.get(name).from_settings(options).prepared(model)
     for update in several:
         update.check(model)
+    if not several:
+        return []
     seeds = [derive_seed(seed, i) for i in range(len(several))] if isinstance(seed, int) else list(seed)
     return method.run(several, model, budget=budget or Budget(), progress=progress, seeds=seeds)
 

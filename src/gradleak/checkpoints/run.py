@@ -17,6 +17,7 @@ from gradleak.files import output_folder
 from gradleak.models.load import load_model, resolve_device
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
+from gradleak.redact import redact
 from gradleak.registry import suggest
 from gradleak.results import Results
 from gradleak.scenario.data import read_data
@@ -68,7 +69,11 @@ class _Run:
         self.config, self.folder, self.metric = config, folder, metric
         self.budget, self.progress = budget, progress
         self.rows = read_data(config.data, config.text_column, config.label_column)
-        self.decides = {**config.model_dump(exclude=_ASIDE), "rows": digest_rows(self.rows)}
+        self.decides = {
+            **config.model_dump(exclude=_ASIDE),
+            "rows": digest_rows(self.rows),
+            **({"redact": True} if config.redact else {}),  # audits kept with their texts are not what is asked for
+        }
         self.first: list[float] | None = None
 
     def point(self, step: int, place: Path) -> Checkpoint:
@@ -98,4 +103,5 @@ class _Run:
 
     def _audit(self, model: TargetModel) -> Results:
         settings = self.config.model_dump(exclude={"budget", "out", "redact", "model"})
-        return audit(model, **settings, budget=self.budget, progress=self.progress)
+        found = audit(model, **settings, budget=self.budget, progress=self.progress)
+        return redact(found) if self.config.redact else found

@@ -11,7 +11,7 @@ from gradleak.errors import GradleakError
 from gradleak.version import __version__
 
 app = typer.Typer(
-    help="Measure how much private text can be read back from federated-learning updates.",
+    help="Measure how much private text, or of private images, can be read back from federated-learning updates.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -97,7 +97,7 @@ def attack(
 def score(
     reconstruction: Annotated[Path, typer.Argument(help="A reconstruction.json.")],
     truth: Annotated[Path, typer.Argument(help="The truth file that `capture` wrote.")],
-    model: Model = "minilm",
+    model: Model = None,
     entities: Entities = None,
 ) -> None:
     """Compare a reconstruction with the truth."""

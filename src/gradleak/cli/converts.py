@@ -33,7 +33,8 @@ def convert(
     from gradleak.models.load import load_model
     from gradleak.terminal import LiveProgress
 
-    if (gradient is None) == (before is None or after is None):
+    weights = [value for value in (before, after, lr, steps) if value is not None]
+    if len(weights) != (4 if gradient is None else 0):
         raise GradleakError("give either --before and --after, with --lr and --steps, or --gradient")
     config = load_config(None, given)
     training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
@@ -42,13 +43,12 @@ def convert(
         model = load_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
-        if before is None or after is None:
-            folder = convert_gradient(model, cast(Path, gradient), out, **training, progress=progress)
-        elif lr is None or steps is None:
-            raise GradleakError("weights before and after need --lr and --steps to be read as gradients")
+        if gradient is not None:
+            folder = convert_gradient(model, gradient, out, **training, progress=progress)
         else:
             training |= {"lr": lr, "steps": steps, "notes": optimizer_note(optimizer)}
-            folder, new = convert_weights(model, before, after, out, **training, progress=progress)
+            files = cast(Path, before), cast(Path, after)
+            folder, new = convert_weights(model, *files, out, **training, progress=progress)
     typer.echo(f"update  {folder}")
     if new is not None:
         typer.echo(f"model   {new} (the weights before, which are not those of {config.model})")

@@ -13,7 +13,6 @@ from gradleak.cli.options import (
     LOADING,
     BudgetText,
     ClientSpec,
-    Data,
     Device,
     Entities,
     LabelColumn,
@@ -21,9 +20,10 @@ from gradleak.cli.options import (
     NumLabels,
     Observe,
     Options,
-    Seed,
+    OtherModel,
     Task,
     TextColumn,
+    TextData,
     Training,
     takes,
 )
@@ -34,7 +34,9 @@ from gradleak.cli.session import budget_of, finish, live, said
 @takes(LOADING, text_column=TextColumn, label_column=LabelColumn, budget=BudgetText)
 def finetune(
     given: dict[str, Any],
-    data: Annotated[str, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'; classes need labels.")],
+    data: Annotated[
+        str, typer.Option(help="A .txt, .csv, .tsv or .jsonl file (a classifier needs labels), or builtin.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the model; run again with it to go on after a stop.")],
     model: Annotated[str | None, typer.Option(help="Default: minilm, or smollm2 for --task lm.")] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 2,
@@ -77,9 +79,9 @@ def reproduce(
         str | None, typer.Argument(help="A recipe by name, or a .yaml file; without it, the list.")
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Folder with the corpora.")] = Path("data"),
-    model: Model = None,
+    model: OtherModel = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Independent batches a cell.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the texts drawn and all randomness.")] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes what is drawn and all other chance.")] = 0,
     only: Annotated[str | None, typer.Option(help="Run the cells whose name matches this pattern.")] = None,
     option: Options = None,
     budget: BudgetText = None,
@@ -121,15 +123,15 @@ def reproduce(
 
 @app.command()
 def utility(
-    model: Model = "minilm",
-    data: Data = "builtin",
+    model: Model = None,
+    data: TextData = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     defense: Annotated[
         list[str] | None,
         typer.Option(help="A setting to compare, such as frozen+noise:sigma=0.001; repeat for more, 'none' is one."),
     ] = None,
-    client: ClientSpec = "fedsgd",
+    client: ClientSpec = None,
     rounds: Annotated[int, typer.Option(help="Steps of the server.")] = 100,
     clients: Annotated[int, typer.Option(help="Clients in a round.")] = 4,
     batch_size: Annotated[int, typer.Option(help="Private rows of one client.")] = 8,
@@ -139,7 +141,7 @@ def utility(
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     task: Task = None,
     num_labels: NumLabels = None,
-    device: Device = "cpu",
+    device: Device = None,
     budget: BudgetText = None,
     out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = Path(
         "gradleak-runs/utility"
@@ -170,11 +172,11 @@ def utility(
 @app.command()
 def frontier(
     config: Annotated[Path, typer.Argument(help="A frontier.yaml; flags override it.")],
-    model: Model = None,
-    data: Data = None,
+    model: OtherModel = None,
+    data: Annotated[str | None, typer.Option(help="Other data than the file names.")] = None,
     trials: Annotated[int | None, typer.Option(help="Attacked updates of every attack and defence.")] = None,
-    seed: Seed = None,
-    device: Device = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes what is drawn and all other chance.")] = None,
+    device: Annotated[str | None, typer.Option(help="Any torch device, such as cuda or mps.")] = None,
     budget: BudgetText = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
 ) -> None:
@@ -199,7 +201,7 @@ def frontier(
 
 
 @app.command("map")
-@takes(AUDIT)
+@takes(AUDIT, data=TextData)
 def leak_map(
     given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
@@ -225,7 +227,7 @@ def leak_map(
 
 
 @app.command("checkpoints")
-@takes(AUDIT, model=Training, observe=Observe, entities=Entities)
+@takes(AUDIT, model=Training, data=TextData, observe=Observe, entities=Entities)
 def audit_checkpoints(
     given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,

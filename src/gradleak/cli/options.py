@@ -9,30 +9,37 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id.")]
+Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id; default: minilm.")]
+OtherModel = Annotated[str | None, typer.Option("--model", help="Another model than the file names.")]
 Training = Annotated[
     str | None,
     typer.Option("--model", help="Folder of a training, as `gradleak finetune --checkpoints` writes it."),
 ]
 Data = Annotated[
-    str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, or 'builtin'; an .npz of images for lenet.")
+    str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, an .npz of images for lenet; default: builtin.")
 ]
+TextData = Annotated[str | None, typer.Option("--data", help="A .txt, .csv, .tsv or .jsonl file; default: builtin.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column of the text: name or 1-based number.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the label: name or 1-based number.")]
-AttackName = Annotated[str | None, typer.Option(help="See `gradleak attacks`.")]
+AttackName = Annotated[str | None, typer.Option(help="One of `gradleak attacks`; default: auto, and lti for images.")]
 Options = Annotated[
     list[str] | None, typer.Option("-o", "--option", help="An attack option, key=value; repeat for more.")
 ]
-BatchSize = Annotated[int | None, typer.Option(help="Sentences in a client's batch.")]
-Trials = Annotated[int | None, typer.Option(help="Independent batches to attack.")]
-Seed = Annotated[int | None, typer.Option(help="Fixes the texts drawn and all randomness.")]
+BatchSize = Annotated[int | None, typer.Option(help="Sentences, or images, in a client's batch; default: 1.")]
+Trials = Annotated[int | None, typer.Option(help="Independent batches to attack; default: 4.")]
+Seed = Annotated[int | None, typer.Option(help="Fixes what is drawn and all other chance; default: 0.")]
 Known = Annotated[
     str | None,
-    typer.Option(help="What the attacker is told: batch_size, labels, lengths, comma-separated; '' for nothing."),
+    typer.Option(
+        help="What the attacker is told: batch_size, labels, lengths, with commas; '' for nothing; "
+        "default: batch_size."
+    ),
 ]
 ClientSpec = Annotated[
     str | None,
-    typer.Option("--client", help="fedsgd, or fedavg:epochs=1,batch=1,lr=5e-5; add mode=train for dropout."),
+    typer.Option(
+        "--client", help="Such as fedavg:epochs=1,batch=1,lr=5e-5; add mode=train for dropout; default: fedsgd."
+    ),
 ]
 Defenses = Annotated[
     list[str] | None,
@@ -42,7 +49,9 @@ Defenses = Annotated[
 ]
 Observe = Annotated[
     str | None,
-    typer.Option(help="The part of the model the attacker sees: all, transformer, layer:6, layer:6.query, head, ..."),
+    typer.Option(
+        help="The part of the model the attacker sees: transformer, layer:6, layer:6.query, head, ...; default: all."
+    ),
 ]
 Task = Annotated[str | None, typer.Option(help="classification, or causal-lm (lm for short); default: by the model.")]
 NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
@@ -58,9 +67,13 @@ AuxiliaryData = Annotated[
     str | None, typer.Option("--data", help="For image models: an .npz whose x_train the attacker holds.")
 ]
 Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
-Device = Annotated[str | None, typer.Option(help="Any torch device: cpu, cuda, mps.")]
-BudgetText = Annotated[str | None, typer.Option("--budget", help="Time limit of the attack: 60s, 5m, 1h.")]
-Memory = Annotated[str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of the free.")]
+Device = Annotated[str | None, typer.Option(help="Any torch device, such as cuda or mps; default: cpu.")]
+BudgetText = Annotated[
+    str | None, typer.Option("--budget", help="Time limit: 60s, 5m, 1h; what is done by then is kept.")
+]
+Memory = Annotated[
+    str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of what is free.")
+]
 
 DATA = {"model": Model, "data": Data, "text_column": TextColumn, "label_column": LabelColumn}
 ATTACK = {"attack": AttackName, "options": Options, "memory": Memory, "budget": BudgetText}

@@ -66,15 +66,18 @@ def show(found: Gathered) -> None:
 
 
 def show_images(results: Results, folder: Path) -> None:
-    """Print an audit of images and write its page."""
+    """Print an audit of images with its verdict; write `verdict.json` and the page."""
     from rich.console import Console
 
-    from gradleak.report.images import outcome, write_image_report
+    from gradleak.report.images import write_image_report
     from gradleak.terminal import print_results
+    from gradleak.verdict.judge import judge
+    from gradleak.verdict.show import print_verdict
 
-    print_results(results, console := Console())
-    console.print(outcome(results), style="bold")
-    typer.echo(f"\nreport   {write_image_report(results, folder)}")
+    console, verdict = Console(), judge([results])
+    print_results(results, console)
+    print_verdict(verdict, console)
+    typer.echo(f"\nverdict  {verdict.save(folder)}\nreport   {write_image_report(results, verdict, folder)}")
 
 
 def masked(results: Results, wanted: bool) -> Results:

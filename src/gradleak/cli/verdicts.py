@@ -55,11 +55,18 @@ def export(
 
 
 def _gathered(folder: Path, redact: bool) -> Gathered:
+    """The audits of text in a folder."""
     import dataclasses
 
+    from gradleak.errors import GradleakError
     from gradleak.verdict.gather import gather
+    from gradleak.words import of_images
 
     found = gather(folder)
+    if any(map(of_images, found.results)):
+        raise GradleakError(
+            f"{folder} holds audits of images: `gradleak grid` shows several, `gradleak verdict` judges"
+        )
     return dataclasses.replace(found, results=[masked(one, redact) for one in found.results])
 
 

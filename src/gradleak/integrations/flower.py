@@ -145,16 +145,24 @@ class _Server:
 
 
 def together(replies: Sequence[Reply]) -> Reply:
-    """The mean of the replies, each weighing as many sentences as it has: what secure aggregation gives away."""
-    weights = torch.tensor([float(reply.sentences or 1) for reply in replies], dtype=torch.float64)
+    """What secure aggregation gives away: the mean of the replies, each weighing as many sentences as it has.
+
+    If not all say how many that are, they weigh alike.
+
+    >>> replies = [Reply("a", {"w": torch.tensor([1.0])}, 3), Reply("b", {"w": torch.tensor([5.0])}, None)]
+    >>> together(replies).tensors["w"].tolist(), together(replies).sentences
+    ([3.0], None)
+    """
+    counts = [reply.sentences for reply in replies if reply.sentences is not None]
+    told = len(counts) == len(replies)
+    weights = torch.tensor(counts if told else [1] * len(replies), dtype=torch.float64)
     shares = weights / weights.sum()
     tensors = {
         name: torch.tensordot(shares, torch.stack([reply.tensors[name].double() for reply in replies]), dims=1)
         for name in replies[0].tensors
         if all(name in reply.tensors for reply in replies)
     }
-    counts = [reply.sentences for reply in replies if reply.sentences is not None]
-    return Reply("aggregate", tensors, sum(counts) if len(counts) == len(replies) else None)
+    return Reply("aggregate", tensors, sum(counts) if told else None)
 
 
 def _write(recorder: Recorder, number: int, before: Mapping[str, Tensor], reply: Reply, **more: Any) -> None:

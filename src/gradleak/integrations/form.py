@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradleak.errors import GradleakError
@@ -98,12 +97,6 @@ def difference(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dic
     if not moved:
         raise GradleakError("no weight has moved")
     return moved
-
-
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise GradleakError(f"{name} holds NaN or infinite values")
 
 
 def _spellings(name: str) -> Iterator[str]:

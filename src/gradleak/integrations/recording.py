@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from gradleak.errors import GradleakError
-from gradleak.integrations.form import Form, bare, check_finite, difference
+from gradleak.integrations.form import Form, bare, difference
 from gradleak.models.base import fingerprint_of
-from gradleak.update import ClientRule, Known, Manifest, Update
+from gradleak.update import ClientRule, Known, Manifest, Update, check_finite
 
 MODEL = "model"
 # What a training can tell whoever sees its updates; labels and lengths do not pass through here.

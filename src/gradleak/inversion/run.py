@@ -51,9 +51,11 @@ def train_inverter(
     are from `aux` if there is another corpus. Returns the manifest and the share of held-out tokens that are told.
     """
     network, settings = network or usual_network(model), settings or TrainSettings()
-    if network.length > model.max_length:
+    least = len(model.prefix) + len(model.suffix) + 1
+    if not least <= network.length <= model.max_length:
         raise GradleakError(
-            f"{model.name} takes at most {model.max_length} tokens, not sequences of {network.length}"
+            f"sequences for {model.name} have {least} to {model.max_length} tokens, special ones counted, "
+            f"not {network.length}"
         )
     chain = parse_defenses(defenses)
     with output_folder(out) as folder:

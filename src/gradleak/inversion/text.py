@@ -75,7 +75,9 @@ class TextProblem(Problem):
             numbers = self.auxiliary.numbers(step, count)
             missing = numbers[~self._known[numbers]].unique()
             if len(missing):
-                self._kept[missing] = self._read(self.auxiliary.sequences[missing], step)
+                # Not from the step: which one reads a sequence first is another after a stop.
+                classes = self._classes(len(self._kept), "kept")[missing]
+                self._kept[missing] = self._read(self.auxiliary.sequences[missing], step, classes)
                 self._known[missing] = True
             found = self._kept[numbers]
         return self._noised(found, step), self._wanted(ids)
@@ -100,11 +102,11 @@ class TextProblem(Problem):
             count += int((wanted != IGNORED).sum())
         return right / count
 
-    def _read(self, ids: Tensor, step: int) -> Tensor:
-        """The features of each sequence's defended gradient."""
+    def _read(self, ids: Tensor, step: int, classes: Tensor | None = None) -> Tensor:
+        """The features of each sequence's defended gradient; classes of a classifier are drawn if none are given."""
         guesses = self._guess(ids, step)
         found, first = [], 0
-        for tensors in self._updates(ids, step, self._defenses):
+        for tensors in self._updates(ids, step, self._defenses, classes):
             some = slice(first, first + len(next(iter(tensors.values()))))
             found.append(self.features.of(tensors, Guess(guesses.tokens[some], guesses.known[some])))
             first = some.stop
@@ -120,13 +122,20 @@ class TextProblem(Problem):
         wrong = torch.rand(count, length, generator=generator) < torch.where(known, WRONG, 1 - shares)
         return Guess(torch.where(wrong, strange.view(count, length), ids), known)
 
-    def _updates(self, ids: Tensor, step: int, defenses: Sequence[Defense]) -> Iterator[dict[str, Tensor]]:
+    def _classes(self, count: int, *what: object) -> Tensor:
+        """Drawn, since which class a victim's text has is not told."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "classes", *what))
+        return torch.randint(self.model.num_labels, (count,), generator=generator)
+
+    def _updates(
+        self, ids: Tensor, step: int, defenses: Sequence[Defense], classes: Tensor | None = None
+    ) -> Iterator[dict[str, Tensor]]:
         """What clients of one sequence each send, some at a time."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "read", step))
         batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
         targets = ids
-        if self.model.task == "classification":  # which class the victim's text has is not told
-            targets = torch.randint(self.model.num_labels, (len(ids),), generator=generator)
+        if self.model.task == "classification":
+            targets = self._classes(len(ids), step) if classes is None else classes
         for some in self._gradients.parts(batch, targets):
             yield defend(some, defenses, self.model, generator)
 

@@ -92,7 +92,8 @@ class Look(BaseModel):
 class Training(BaseModel):
     """How a training went."""
 
-    model_config = ConfigDict(extra="forbid")
+    # A training that ends before its first look has no loss yet, and must be read back all the same.
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     status: StopReason
     step: int
@@ -120,6 +121,8 @@ def train(
         run.path.unlink(missing_ok=True)
     else:
         run.save()
+        if run.step and not run.looks:  # else the best weights known were those it began with
+            run.look()
     problem.network.load_state_dict(run.best)
     problem.network.eval()
     return run.told("completed" if finished else budget.reason)
@@ -153,7 +156,7 @@ class _Run:
             self.seconds = before + time.monotonic() - started
             progress.advance(self.step, loss=self.looks[-1].held_out if self.looks else self.losses[-1])
             if self.step % self.settings.check == 0 or self.step == self.settings.steps:
-                self._look()
+                self.look()
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save()
                 saved = time.monotonic()
@@ -165,7 +168,6 @@ class _Run:
 
     def _step(self) -> float:
         network = self.problem.network.train()
-        torch.manual_seed(self.settings.seed + self.step)  # of dropout, should the network have any
         given, wanted = self.problem.draw(self.step, self.settings.batch)
         loss = self.problem.loss(network(given), wanted)
         if not bool(torch.isfinite(loss)):
@@ -177,7 +179,8 @@ class _Run:
         self.optimizer.step()
         return float(loss.detach())
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Judge the weights by the held-out examples, and keep them if they are the best so far."""
         self.held_out = self.held_out or self.problem.held_out()
         network = self.problem.network.eval()
         with torch.no_grad():

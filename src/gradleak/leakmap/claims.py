@@ -8,7 +8,7 @@ from typing import Literal
 
 from gradleak.leakmap.grid import WHOLE
 from gradleak.leakmap.result import LeakMap, MapCell
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, student
 
 # All layers together count as close to the whole update if they give at most so many points less.
 CLOSE = 10.0
@@ -73,7 +73,7 @@ def _claim(statement: str, measured: str, pairs: Sequence[float], least: float =
     """The difference must be above `least`: it holds, or not, where the whole interval says so."""
     if len(pairs) < 2:
         return None
-    found = bootstrap(pairs, -100, 100)
+    found = student(pairs, -100, 100)
     holds: Holds = "holds" if found.low > least else "does not hold" if found.high < least else "open"
     return Claim(statement, measured, found, holds)
 

@@ -23,6 +23,7 @@ from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, count_parameters, selected, share_of
 from gradleak.models.target import TargetModel
 from gradleak.progress import SILENT, Progress
+from gradleak.redact import redact
 from gradleak.results import Results
 from gradleak.scenario.data import read_data
 
@@ -81,6 +82,7 @@ class _Run:
             "model": model.fingerprint,
             "task": model.task,
             "rows": digest_rows(self.rows),
+            **({"redact": True} if config.redact else {}),  # audits kept with their texts are not what is asked for
         }
 
     def cells(self, places: Sequence[Place]) -> list[MapCell]:
@@ -111,4 +113,5 @@ class _Run:
 
     def _audit(self, parts: Sequence[str]) -> list[Results]:
         questions = [Question.of(self.config, self.rows, observe=part) for part in parts]
-        return audit_together(questions, self.model, self.method, budget=self.budget, progress=self.progress)
+        found = audit_together(questions, self.model, self.method, budget=self.budget, progress=self.progress)
+        return [redact(one) for one in found] if self.config.redact else found

@@ -171,6 +171,11 @@ def _weights(
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise GradleakError(f"cannot load model {name!r}: {_first_line(error)}") from error
+    if len(tokenizer.get_vocab()) <= len(set(tokenizer.all_special_tokens)):
+        # Where there are no files, a tokenizer without words is made up: every text would become unknown tokens.
+        raise GradleakError(
+            f"model {name!r} has no tokenizer: save it beside the weights with tokenizer.save_pretrained"
+        )
     missing = set(info["missing_keys"]) | {key[0] for key in info.get("mismatched_keys", ())}
     _draw(module, missing, config, head_seed)
     return module.float(), tokenizer

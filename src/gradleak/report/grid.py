@@ -12,6 +12,7 @@ from gradleak.errors import GradleakError
 from gradleak.files import write_text
 from gradleak.png import PREFIX
 from gradleak.report.build import templates
+from gradleak.report.images import guess
 from gradleak.results import Results, load_results
 from gradleak.words import figure, metric_labels, of_images
 
@@ -40,6 +41,7 @@ def write_grid(folders: Sequence[Path], out: Path, images: int = 6) -> tuple[Pat
             headings=["Defence", "Attack", *metric_labels(audits[0].summary).values(), "Trials"],
             lines=[_line(results) for results in ordered(audits)],
             control=_controls(audits[0]),
+            guess=guess(audits[0]),
         )
     )
     return write_text(out / PAGE, page), write_text(out / DRAWING, drawn + "\n")

@@ -11,20 +11,16 @@ from gradleak.report.build import FILE, templates
 from gradleak.report.figures import trace_figure
 from gradleak.results import FILE as RESULTS
 from gradleak.results import Results, load_results
+from gradleak.verdict.model import Verdict
+from gradleak.verdict.sentences import leaked_words, strongest_of
 from gradleak.words import (
     ALL_METRIC_MEANINGS,
-    counted,
     figure,
     metric_labels,
     of_images,
     remarks,
     status_note,
     threat_model,
-)
-
-CAVEAT = (
-    "These scores say what this attack read back from these updates, with these settings. "
-    "A low score is not proof of safety: another attack, more steps or other data may read more."
 )
 
 
@@ -36,13 +32,14 @@ def image_results(folder: Path) -> Results | None:
     return results if of_images(results) else None
 
 
-def write_image_report(results: Results, folder: Path) -> Path:
+def write_image_report(results: Results, verdict: Verdict, folder: Path) -> Path:
     """Write `report.html`, readable by its owner only."""
-    return write_text(folder / FILE, render_images(results))
+    return write_text(folder / FILE, render_images(results, verdict))
 
 
-def render_images(results: Results) -> str:
+def render_images(results: Results, verdict: Verdict) -> str:
     """The page as text. Everything that comes from data or a model is escaped."""
+    (judged,) = verdict.scenarios
     return (
         templates()
         .get_template("images.html")
@@ -51,23 +48,19 @@ def render_images(results: Results) -> str:
             labels=metric_labels,
             meanings=ALL_METRIC_MEANINGS,
             figure=figure,
-            outcome=outcome(results),
+            headline=judged.headline,
+            leaked=leaked_words(strongest_of(judged)),
+            guess=guess(results),
             note=status_note(results),
             threat=threat_model(results.scenario),
             remarks=remarks(results),
-            caveat=CAVEAT,
+            caveat=verdict.caveat,
             # The figure holds numbers and our own words only, so it may pass unescaped.
             traces=Markup(trace_figure(results.trials)),
         )
     )
 
 
-def outcome(results: Results) -> str:
-    """The headline: the error against that of the control."""
-    score, control = results.summary["mse"], results.control["mse"]
-    gap = "well below" if score.high < control.low else "not clearly below"
-    return (
-        f"{results.attack.name} reached an MSE of {score.mean:.4f} (95 % interval {score.low:.4f} to "
-        f"{score.high:.4f}) over {counted(len(results.trials), 'trial')}, {gap} the {control.mean:.4f} of the mean "
-        "auxiliary image."
-    )
+def guess(results: Results) -> str:
+    """What the control shows: without auxiliary images there is no mean of them."""
+    return "the mean auxiliary image" if results.scenario.auxiliary else "a plain grey image"

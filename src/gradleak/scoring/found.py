@@ -21,6 +21,8 @@ def found_accuracy(
     {'lengths': 100.0, 'labels': 50.0}
     >>> found_accuracy(Reconstruction(sentences=[], bag={"a": 1.0, "b": 0.5}, found=["bag"]), None, [3], ["a", "c"])
     {'bag recall': 50.0, 'bag precision': 50.0}
+    >>> found_accuracy(Reconstruction(lengths=[5, 6, 7, 8], found=["lengths"]), None, [7], ())
+    {'lengths': 25.0}
     """
     truth = {"labels": labels, "lengths": lengths}
     guesses = {"labels": reconstruction.labels, "lengths": reconstruction.lengths}
@@ -33,5 +35,6 @@ def found_accuracy(
 
 
 def _share(truth: Sequence[int], guess: Sequence[int]) -> float:
+    """Of whichever there are more of, so that naming every number there is does not pay."""
     common = (Counter(truth) & Counter(guess)).total()
-    return 100 * common / len(truth) if truth else 0.0
+    return 100 * common / max(len(truth), len(guess)) if truth else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import operator
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -67,6 +68,12 @@ def pieces(truth: str, guess: str) -> Pieces:
         numbers=_count(numbers(truth), guess),
         names_by=by,
     )
+
+
+def total(counted: Sequence[Pieces | None]) -> Pieces | None:
+    """All of them together; None where some were not counted, or there are none."""
+    known = [one for one in counted if one is not None]
+    return functools.reduce(operator.add, known) if known and len(known) == len(counted) else None
 
 
 def numbers(text: str) -> list[str]:

@@ -16,6 +16,8 @@ from gradleak.scoring.score import Pair, Score, mean_scores
 
 # What each metric can be at all: the interval of a single trial.
 RANGES = {"mse": (0.0, 1.0), "psnr": (0.0, 100.0), "ssim": (-1.0, 1.0), "lpips": (0.0, 1.0)}
+# A PSNR from which an image counts as close: a mean squared error of 0.01.
+CLOSE = 20.0
 
 
 def score_images(reconstruction: Reconstruction, truth: Pictures, lpips: Lpips | None = None) -> Score:
@@ -35,7 +37,9 @@ def score_images(reconstruction: Reconstruction, truth: Pictures, lpips: Lpips |
         guess = np.full_like(true, 128) if column is None else guesses[column]
         shown = "" if column is None else reconstruction.images[column]
         pairs.append(Pair(truth=uri, reconstruction=shown, scores=_compare(true, guess, lpips)))
-    return Score(metrics=mean_scores([pair.scores for pair in pairs]), pairs=pairs)
+    close = sum(pair.scores["psnr"] >= CLOSE for pair in pairs)
+    means = mean_scores([pair.scores for pair in pairs])
+    return Score(metrics=means | {"close_images": 100 * close / len(pairs)}, pairs=pairs)
 
 
 def _compare(true: Pixels, guess: Pixels, lpips: Lpips | None) -> dict[str, float]:

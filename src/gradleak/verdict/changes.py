@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
 from gradleak.tradeoff.advice import verdict as effect
 from gradleak.tradeoff.points import AttackScore, Point
 from gradleak.verdict.attempts import Group, decisive
@@ -44,13 +44,13 @@ def helpful_change(
     if hidden:
         name, other, _ = min(hidden, key=lambda one: strongest_of(one[1]).leak.mean)
         return (
-            f"Of the measured changes {name} looks best (ROUGE-L {_leak(other)} over "
+            f"Of the measured changes {name} looks best ({_leak(other)} over "
             f"{counted(strongest_of(other).trials, 'trial')}), which is not enough to rely on: repeat it with more."
         )
     if lowered:
         name, other = min(lowered, key=lambda pair: strongest_of(pair[1]).leak.mean)
         return (
-            f"No measured change brings this down to guessing; {name} lowers it most, from ROUGE-L "
+            f"No measured change brings this down to guessing; {name} lowers it most, from "
             f"{_leak(found)} to {_leak(other)}."
         )
     if any(kind == "unchanged" for _, kind, _, _ in effects):
@@ -67,10 +67,10 @@ def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> s
         cost, name, other = min(priced, key=lambda one: one[0].mean)
         among = f" (the cheapest of {len(priced)} whose cost was measured)" if len(priced) > 1 else ""
         return (
-            f"Measured to help: {name} brings the best attack down to ROUGE-L {_leak(other)}, not clearly above "
+            f"Measured to help: {name} brings the best attack down to {_leak(other)}, not clearly above "
             f"guessing, for {cost.mean:.1f} [{cost.low:.1f}, {cost.high:.1f}] of the model's quality{among}."
         )
-    named = [f"{name} (ROUGE-L {_leak(other)})" for name, other, _ in hidden[:MOST_NAMED]]
+    named = [f"{name} ({_leak(other)})" for name, other, _ in hidden[:MOST_NAMED]]
     more = f" and {len(hidden) - MOST_NAMED} more" if len(hidden) > MOST_NAMED else ""
     return (
         f"Measured to bring the best attack down to guessing: {listing(named)}{more}. What they cost was not "
@@ -108,4 +108,5 @@ def _point(verdict: ScenarioVerdict) -> Point:
 
 
 def _leak(verdict: ScenarioVerdict) -> str:
-    return said(strongest_of(verdict).leak)
+    best = strongest_of(verdict)
+    return best.scale.named(best.leak)

@@ -13,7 +13,7 @@ from gradleak.files import write_text
 from gradleak.results import Results
 from gradleak.scoring.interval import Interval, student, welch
 from gradleak.verdict.attempts import Attempt, attempts_of, cells_of, decisive
-from gradleak.verdict.judge import MEASURE
+from gradleak.verdict.scales import TEXT
 
 FILE = "compare.json"
 Outcome = Literal["reads more", "reads less", "no clear change"]
@@ -87,15 +87,15 @@ def difference(one: Attempt, other: Attempt) -> Difference:
     both = [(trial, by_truth[tuple(trial.truth)]) for trial in one.trials if tuple(trial.truth) in by_truth]
     paired = len(both) == len(one.trials) == len(other.trials)
     if paired:
-        change = student([b.scores[MEASURE] - a.scores[MEASURE] for a, b in both], -100.0, 100.0)
+        change = student([b.scores[TEXT.metric] - a.scores[TEXT.metric] for a, b in both], -100.0, 100.0)
     else:
-        change = welch([t.scores[MEASURE] for t in one.trials], [t.scores[MEASURE] for t in other.trials])
+        change = welch([t.scores[TEXT.metric] for t in one.trials], [t.scores[TEXT.metric] for t in other.trials])
     sentences = [
         SentenceChange(
             truth=ours.truth,
             first=ours.reconstruction,
             second=theirs.reconstruction,
-            change=theirs.scores[MEASURE] - ours.scores[MEASURE],
+            change=theirs.scores[TEXT.metric] - ours.scores[TEXT.metric],
         )
         for a, b in (both if paired else [])
         for ours, theirs in zip(a.pairs, b.pairs, strict=True)
@@ -104,8 +104,8 @@ def difference(one: Attempt, other: Attempt) -> Difference:
         scenario=one.place,
         defense=one.defense,
         attack=one.attack,
-        first=one.interval(MEASURE),
-        second=other.interval(MEASURE),
+        first=one.interval(TEXT.metric),
+        second=other.interval(TEXT.metric),
         trials=(len(one.trials), len(other.trials)),
         paired=paired,
         change=change,

@@ -13,6 +13,7 @@ from gradleak.attacks.reasons import Reason
 from gradleak.results import Scenario, Trial
 from gradleak.verdict.attempts import Attempt
 from gradleak.verdict.model import Obstacle, ObstacleKind
+from gradleak.verdict.scales import IMAGES, scale_of
 
 # Below this distance the true batch explains an update up to rounding.
 EXPLAINED = 1e-4
@@ -32,16 +33,16 @@ def diagnose(attempt: Attempt) -> list[Obstacle]:
     """The obstacles of all trials that were not read whole, the most frequent first."""
     met: dict[ObstacleKind, list[dict[str, float]]] = defaultdict(list)
     for trial in attempt.trials:
-        if not read_whole(trial):
+        if not read_whole(trial, attempt.scenario):
             for kind, numbers in dict(_facts(trial, attempt.scenario)).items():
                 met[kind].append(numbers)
     found = [_obstacle(kind, each, attempt) for kind, each in met.items()]
     return sorted(found, key=lambda obstacle: -obstacle.trials)
 
 
-def read_whole(trial: Trial) -> bool:
-    """Whether every sentence came back token by token."""
-    return trial.scores["exact_match"] == 100
+def read_whole(trial: Trial, scenario: Scenario) -> bool:
+    """Whether every sentence came back token by token, or every image close."""
+    return trial.scores[scale_of(scenario.task).whole] == 100
 
 
 def noise_ratio(trial: Trial) -> float | None:
@@ -52,6 +53,8 @@ def noise_ratio(trial: Trial) -> float | None:
 def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     """Everything that stood in the way of one trial."""
     reasons = trial.reconstruction.reasons
+    if scale_of(scenario.task) is IMAGES:  # beside the budget nothing is recorded that would tell
+        return list(_of_the_run(trial, reasons))
     found = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
     if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
         return [*found, ("tokens-only", {})]
@@ -112,7 +115,7 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
             )
         case "noise":
             against = "above" if numbers["ratio"] > 1 else "below, but large enough to hide what is exact"
-            return f"noise of {numbers['ratio']:.2g} times the signal's norm, {against}" + (
+            return f"noise of {_rounded(numbers['ratio'])} times the signal's norm, {against}" + (
                 " the signal" if numbers["ratio"] > 1 else ""
             )
         case "coarse-values":
@@ -130,6 +133,15 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
         case "no-gap":
             return "the spectra show no rank: the batch is too large for them, or noise covers them"
     return "nothing known stood in the way: the search did not find them, and a longer or better one may"
+
+
+def _rounded(ratio: float) -> str:
+    """Two digits, written out.
+
+    >>> _rounded(512.3), _rounded(2.51), _rounded(0.0123)
+    ('510', '2.5', '0.012')
+    """
+    return f"{float(f'{ratio:.2g}'):,.10g}"
 
 
 def _missing(attempt: Attempt) -> str:

@@ -25,7 +25,7 @@ from gradleak.tradeoff.frontier import FILE as FRONTIER
 from gradleak.tradeoff.frontier import Frontier
 from gradleak.update import ClientRule
 from gradleak.verdict.attempts import Missing, selection
-from gradleak.verdict.judge import MEASURE, judge
+from gradleak.verdict.judge import judge
 from gradleak.verdict.model import Verdict
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -55,8 +55,6 @@ def gather(folder: str | Path) -> Gathered:
     results, missing = _of_a_sweep(place) if (place / PLAN).is_file() else (_of_audits(place), [])
     if not results:
         raise GradleakError(f"{place} holds no result yet: all its cells failed or are still to be run")
-    if strange := [one for one in results if MEASURE not in one.summary]:
-        raise GradleakError(f"{place} holds an audit of {strange[0].scenario.model} that is not one of text")
     return Gathered(
         place,
         results,

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 
 from gradleak.results import Results, Trial
 from gradleak.scoring.interval import Interval
-from gradleak.scoring.pieces import Pieces
+from gradleak.scoring.pieces import total
+from gradleak.scoring.score import Pair
+from gradleak.scoring.score_images import CLOSE
 from gradleak.verdict.attempts import Attempt, Group, Missing, group
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose
 from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, Verdict
 from gradleak.verdict.rule import level, strongest
+from gradleak.verdict.scales import scale_of
 from gradleak.verdict.sentences import CAVEAT, headline
-
-# The measure that levels and headlines go by.
-MEASURE = "rougeL"
 
 
 def judge(
@@ -59,14 +59,16 @@ def judge_group(one: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
 
 def judge_attempt(attempt: Attempt) -> AttackVerdict:
     """One attack: its score beside the control, what it read, and what stood in its way."""
+    scale = scale_of(attempt.scenario.task)
     return AttackVerdict(
         attack=attempt.attack,
         trials=len(attempt.trials),
         unfinished=attempt.unfinished,
-        leak=attempt.interval(MEASURE),
-        control=attempt.control(MEASURE),
-        whole=attempt.interval("exact_match"),
-        control_whole=attempt.control("exact_match").mean,
+        measure=scale.metric,
+        leak=attempt.interval(scale.metric),
+        control=attempt.control(scale.metric),
+        whole=attempt.interval(scale.whole),
+        control_whole=attempt.control(scale.whole).mean,
         tokens=attempt.found("bag recall"),
         precision=attempt.found("bag precision"),
         leaked=_leaked(attempt.trials),
@@ -74,20 +76,18 @@ def judge_attempt(attempt: Attempt) -> AttackVerdict:
     )
 
 
+def _is_whole(pair: Pair) -> bool:
+    """Whether a sentence came back token by token, or an image close."""
+    return pair.scores["psnr"] >= CLOSE if "psnr" in pair.scores else pair.scores["exact_match"] == 100
+
+
 def _leaked(trials: Sequence[Trial]) -> Leaked:
     pairs = [pair for trial in trials for pair in trial.pairs]
-    counted = [pair.pieces for pair in pairs if pair.pieces is not None]
-    whole = [pair for pair in pairs if pair.scores["exact_match"] == 100]
+    whole = [pair for pair in pairs if _is_whole(pair)]
     return Leaked(
         sentences=len(pairs),
         whole=len(whole),
         certified=sum(pair.certified for pair in whole),
-        pieces=_sum(counted) if counted and len(counted) == len(pairs) else None,
+        pieces=total([pair.pieces for pair in pairs]),
+        guessed=total([trial.control_pieces for trial in trials]),
     )
-
-
-def _sum(counted: Sequence[Pieces]) -> Pieces:
-    total = counted[0]
-    for one in counted[1:]:
-        total = total + one
-    return total

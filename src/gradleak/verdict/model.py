@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gradleak.files import write_text
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
+from gradleak.verdict.scales import SCALES, Measure, Scale
 
 FILE = "verdict.json"
 
@@ -39,10 +40,13 @@ class Obstacle(_Model):
 class Leaked(_Model):
     """What an attack read back, counted."""
 
-    sentences: int
-    whole: int = Field(description="sentences that came back token by token")
+    sentences: int = Field(description="true sentences, or images")
+    whole: int = Field(description="sentences that came back token by token, or close images")
     certified: int = Field(description="those of them that the update itself proves")
     pieces: Pieces | None = Field(description="names and numbers; null where they were not counted")
+    guessed: Pieces | None = Field(
+        default=None, description="the same of all draws of the control, which are several a trial; null if not kept"
+    )
 
 
 class AttackVerdict(_Model):
@@ -51,14 +55,19 @@ class AttackVerdict(_Model):
     attack: str
     trials: int
     unfinished: int = Field(description="trials that the budget or an interruption ended; they prove no absence")
-    leak: Interval = Field(description="ROUGE-L")
-    control: Interval = Field(description="ROUGE-L of guessing without the update")
-    whole: Interval = Field(description="percent of the sentences that came back whole, by trial")
+    measure: Measure = Field(default="rougeL", description="what leak and control are: ROUGE-L, of images PSNR")
+    leak: Interval
+    control: Interval = Field(description="the same of guessing without the update")
+    whole: Interval = Field(description="percent of the sentences that came back whole, or images close, by trial")
     control_whole: float = Field(description="the same of guessing, its mean")
     tokens: Interval | None = Field(description="percent of the batch's tokens it named; null if it looks for none")
     precision: Interval | None = Field(description="percent of the tokens it named that were there")
     leaked: Leaked
     obstacles: list[Obstacle] = Field(description="why it did not read more; empty if it read everything")
+
+    @property
+    def scale(self) -> Scale:
+        return SCALES[self.measure]
 
 
 class ScenarioVerdict(_Model):
@@ -68,7 +77,7 @@ class ScenarioVerdict(_Model):
     defense: str
     level: Level
     headline: str
-    strongest: str = Field(description="the attack with the highest ROUGE-L")
+    strongest: str = Field(description="the attack with the highest leak")
     attacks: list[AttackVerdict] = Field(description="every attack that was tried, the strongest first")
     missing: list[str] = Field(default_factory=list, description="attempts on it that have no result")
     change: str | None = Field(default=None, description="what measured change would have helped, if one would")

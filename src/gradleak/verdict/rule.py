@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from gradleak.verdict.model import AttackVerdict, Level
 
-# Percent of the sentences that must come back whole for the worst level, and what guessing may reach at most.
-WHOLE, GUESSED_WHOLE = 10.0, 1.0
-# Points of ROUGE-L above guessing from which a leak is high; the least leak that "not shown" must be able to see.
-FAR, NEAR = 25.0, 10.0
+# Percent of the sentences that must come back whole, beyond what guessing reads whole, for the worst level.
+WHOLE = 10.0
 # Fewer trials than this show no absence.
 ENOUGH_TRIALS = 10
 # An attack on tokens alone leaks if it names this percentage of them, and as many of those it names are right.
@@ -25,10 +23,10 @@ def level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
 
     `missing` is the number of attempts that were planned and have no result.
     """
-    if any(one.whole.mean >= WHOLE and one.control_whole < GUESSED_WHOLE for one in attacks):
+    if any(one.whole.mean - one.control_whole >= WHOLE for one in attacks):
         return "critical"
     clear = [one for one in attacks if clearly_leaks(one)]
-    if any(one.leaked.whole or one.leak.mean - one.control.mean >= FAR for one in clear):
+    if any(reads_whole(one) or one.leak.mean - one.control.mean >= one.scale.far for one in clear):
         return "high"
     if clear or any(names_tokens(one) for one in attacks):
         return "moderate"
@@ -44,6 +42,11 @@ def clearly_leaks(one: AttackVerdict) -> bool:
     return one.leak.low > one.control.high
 
 
+def reads_whole(one: AttackVerdict) -> bool:
+    """Whether it read some sentence whole, and more of them than guessing does."""
+    return one.leaked.whole > 0 and one.whole.mean > one.control_whole
+
+
 def names_tokens(one: AttackVerdict) -> bool:
     """Whether an attack on tokens named most of them, and mostly right ones; guessing names next to none."""
     return one.tokens is not None and one.precision is not None and min(one.tokens.mean, one.precision.mean) >= NAMED
@@ -51,7 +54,7 @@ def names_tokens(one: AttackVerdict) -> bool:
 
 def too_rough(one: AttackVerdict) -> bool:
     """Whether a leak worth knowing could hide in the interval."""
-    return one.trials < ENOUGH_TRIALS or one.leak.high - one.control.mean >= NEAR
+    return one.trials < ENOUGH_TRIALS or one.leak.high - one.control.mean >= one.scale.near
 
 
 def strongest(attacks: Sequence[AttackVerdict]) -> AttackVerdict:

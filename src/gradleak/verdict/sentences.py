@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gradleak.scoring.interval import said
 from gradleak.scoring.pieces import Count
-from gradleak.verdict.model import AttackVerdict, Leaked, Level, ScenarioVerdict
-from gradleak.verdict.rule import ENOUGH_TRIALS, NEAR, clearly_leaks, names_tokens
+from gradleak.verdict.model import AttackVerdict, Level, ScenarioVerdict
+from gradleak.verdict.rule import ENOUGH_TRIALS, clearly_leaks, names_tokens
 from gradleak.words import counted, listing
 
 CAVEAT = (
@@ -23,14 +23,15 @@ _NAMES = {
 
 def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict], missing: int = 0) -> str:
     """One sentence: the level and the numbers it rests on."""
-    score = f"ROUGE-L {said(best.leak)}, guessing without the update {said(best.control)}"
+    scale = best.scale
+    score = f"{scale.named(best.leak)}, guessing without the update {scale.said(best.control)}"
     match level:
         case "critical":
             most = max(attacks, key=lambda one: one.whole.mean)
             by = "" if most == best else f" by {best.attack}"
-            return f"Critical: {most.attack} read back {_whole(most.leaked)} whole ({score}{by})."
+            return f"Critical: {most.attack} read back {_whole(most)} ({score}{by})."
         case "high":
-            return f"High: {best.attack} read back much of the text, {_whole(best.leaked)} whole ({score})."
+            return f"High: {best.attack} read back much of the {scale.content}, {_whole(best)} ({score})."
         case "moderate" if not any(map(clearly_leaks, attacks)):
             named = next(one for one in attacks if names_tokens(one))
             assert named.tokens is not None
@@ -39,7 +40,7 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
                 f"read clearly better than by guessing ({score})."
             )
         case "moderate":
-            return f"Moderate: {best.attack} clearly read more than guessing does, but no sentence whole ({score})."
+            return f"Moderate: {best.attack} clearly read more than guessing does, but {_whole(best)} ({score})."
         case "unfinished":
             return (
                 f"Unfinished: {_cut(attacks, missing)}; what was read until then is not clearly above guessing "
@@ -54,15 +55,16 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
     return f"No leak shown by {tried}: run to the end, none of it read clearly more than guessing ({score})."
 
 
-def leaked_words(leaked: Leaked) -> list[str]:
-    """What came back, counted in sentences, names and numbers."""
+def leaked_words(one: AttackVerdict) -> list[str]:
+    """What came back, counted in sentences, names and numbers, or in images."""
+    leaked = one.leaked
     proved = f", {leaked.certified} of them with a proof in the update itself" if leaked.certified else ""
-    lines = [f"{_whole(leaked)} came back whole{proved}."]
+    lines = [f"{_count(one)} came back {one.scale.came_back}{proved}."]
     if leaked.pieces is not None:
-        lines.append(
-            f"{_share(leaked.pieces.names, 'name')} and {_share(leaked.pieces.numbers, 'number')} stand in what was "
-            f"read back ({_NAMES[leaked.pieces.names_by]}; numbers by pattern)."
-        )
+        guessed = leaked.guessed
+        names = _share("name", leaked.pieces.names, None if guessed is None else guessed.names)
+        numbers = _share("number", leaked.pieces.numbers, None if guessed is None else guessed.numbers)
+        lines.append(f"{names}; {numbers} ({_NAMES[leaked.pieces.names_by]}; numbers by pattern).")
     return [line[0].upper() + line[1:] for line in lines]
 
 
@@ -76,8 +78,8 @@ def attack_words(one: AttackVerdict) -> str:
     cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
     named = f"{said(one.tokens)} % of the tokens, " if one.tokens is not None else ""
     return (
-        f"{one.attack}: ROUGE-L {said(one.leak)} against {said(one.control)} of guessing, "
-        f"{named}{_whole(one.leaked)} whole, {counted(one.trials, 'trial')}{cut}"
+        f"{one.attack}: {one.scale.named(one.leak)} against {one.scale.said(one.control)} of guessing, "
+        f"{named}{_whole(one)}, {counted(one.trials, 'trial')}{cut}"
     )
 
 
@@ -85,12 +87,23 @@ def strongest_of(verdict: ScenarioVerdict) -> AttackVerdict:
     return next(one for one in verdict.attacks if one.attack == verdict.strongest)
 
 
-def _whole(leaked: Leaked) -> str:
-    return f"{leaked.whole} of {counted(leaked.sentences, 'sentence')}"
+def _whole(one: AttackVerdict) -> str:
+    return f"{_count(one)} {one.scale.came_back}"
 
 
-def _share(count: Count, noun: str) -> str:
-    return f"{count.found} of {counted(count.total, noun)}" if count.total else f"no {noun} (there are none)"
+def _count(one: AttackVerdict) -> str:
+    return f"{one.leaked.whole} of {counted(one.leaked.sentences, one.scale.noun)}"
+
+
+def _share(noun: str, count: Count, guessed: Count | None) -> str:
+    """How many came back, and how many guessing would have hit of as many."""
+    if not count.total:
+        return f"there is no {noun} in the texts"
+    came_back = f"{count.found} of {counted(count.total, noun)} came back"
+    if guessed is None or not guessed.total:
+        return came_back
+    hits = f"{count.total * guessed.found / guessed.total:.1f}" if guessed.found else "none"
+    return f"{came_back} where guessing hits {hits}"
 
 
 def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
@@ -107,4 +120,5 @@ def _rough(attacks: Sequence[AttackVerdict]) -> str:
         return (
             f"{counted(few, 'trial')} can hide much (at least {ENOUGH_TRIALS} are needed to say that none was shown)"
         )
-    return f"its interval still reaches a leak of {NEAR:.0f} points or more"
+    scale = attacks[0].scale
+    return f"its interval still reaches a leak of {scale.near:.0f} {scale.unit} or more"

@@ -8,10 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gradleak.scoring.interval import said
 from gradleak.verdict.model import Level, ScenarioVerdict, Verdict
 from gradleak.verdict.sentences import attack_words, leaked_words, obstacle_words, strongest_of
-from gradleak.words import counted
+from gradleak.words import counted, listing
 
 STYLES: dict[Level, str] = {
     "critical": "bold red", "high": "red", "moderate": "yellow", "unfinished": "magenta", "unclear": "cyan",
@@ -46,7 +45,7 @@ def print_scenario(one: ScenarioVerdict, console: Console, named: bool = False) 
     if named:
         console.print(f"{one.scenario}, defence {one.defense}", style="dim", markup=False, highlight=False)
     console.print(one.headline, style=STYLES[one.level], markup=False, highlight=False)
-    for line in leaked_words(strongest_of(one).leaked):
+    for line in leaked_words(strongest_of(one)):
         _line(line, console)
     for attack in one.attacks:
         if len(one.attacks) > 1:
@@ -60,7 +59,9 @@ def print_scenario(one: ScenarioVerdict, console: Console, named: bool = False) 
 def scenario_table(verdict: Verdict) -> Table:
     """Every scenario with its level and its strongest attack; columns that say nothing are left out."""
     table = Table(
-        title="Verdict, the worst first; ROUGE-L with 95 % intervals", title_justify="left", box=SIMPLE_HEAD
+        title=f"Verdict, the worst first; {_measures(verdict)} with 95 % intervals",
+        title_justify="left",
+        box=SIMPLE_HEAD,
     )
     lines = [_line_of(one) for one in verdict.scenarios]
     kept = [name for name in lines[0] if len({line[name].plain for line in lines}) > 1 or name in ALWAYS]
@@ -69,6 +70,10 @@ def scenario_table(verdict: Verdict) -> Table:
     for line in lines:
         table.add_row(*(line[name] for name in kept))
     return table
+
+
+def _measures(verdict: Verdict) -> str:
+    return listing(list(dict.fromkeys(strongest_of(one).scale.label for one in verdict.scenarios)))
 
 
 def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
@@ -80,8 +85,8 @@ def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
         "defence": Text(one.defense),
         "level": Text(one.level, style=STYLES[one.level]),
         "strongest": Text(best.attack),
-        "leak": Text(said(best.leak)),
-        "guessing": Text(said(best.control)),
+        "leak": Text(best.scale.said(best.leak)),
+        "guessing": Text(best.scale.said(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
         **{
             name: Text("–" if count is None else f"{count.found}/{count.total}")

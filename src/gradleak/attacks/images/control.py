@@ -30,6 +30,6 @@ class ImageControl(ImageAttack):
         progress: Progress,
         seeds: Sequence[int],
     ) -> list[Reconstruction]:
-        mean = torch.full(model.shape, 0.5) if auxiliary is None else auxiliary.values().mean(dim=0)
+        mean = auxiliary.values().mean(dim=0) if auxiliary else torch.full(model.shape, 0.5)
         (image,) = image_uris(mean[None])
         return [Reconstruction(images=[image] * (update.known.size or 1)) for update in updates]

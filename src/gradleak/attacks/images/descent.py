@@ -75,7 +75,7 @@ def descend(
         if step % max(1, steps // TRACED) == 0:
             for row, loss in zip(best.trace, best.losses.tolist(), strict=True):
                 row.append(TracePoint(step=step, loss=loss))
-        if step == steps or budget.over:
+        if step == steps or budget.tick():
             break
         gradients = torch.autograd.grad(losses.sum(), variables)
         for variable, gradient in zip(variables, gradients, strict=True):

@@ -43,6 +43,8 @@ def attack_images(
         model.check_labels(auxiliary.labels)
     for update in several:
         update.check(model)
+    if not several:
+        return []
     seeds = [derive_seed(seed, i) for i in range(len(several))] if isinstance(seed, int) else list(seed)
     start = time.monotonic()
     with peak_memory(model.device) as peak:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gradleak.attacks.parts.certify import Certifier, attention_parts, joint_span, mixed_layer, mixed_spans
 from gradleak.attacks.parts.endings import Ending, endings
 from gradleak.attacks.parts.growing import Growth, Prefix, Spans
 from gradleak.attacks.parts.lengths import ROW_NOISE
 from gradleak.attacks.parts.limits import no_end, not_in_update
-from gradleak.attacks.parts.peel import explain
+from gradleak.attacks.parts.peel import Explained, explain
 from gradleak.attacks.parts.recovery import Outcome, Recovered
+from gradleak.attacks.parts.spans import Span
 from gradleak.attacks.reasons import Reason
 from gradleak.budget import Budget
+from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -30,15 +32,16 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     if behind is None or (inputs is None and not_in_update(update, [first]) is None):
         return Outcome(reasons=[no_end(update, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
+    learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, behind, following, mixed[0], after), _positions(model, update))
     grown = growth.run(budget, show)
-    if growth.hurried and len(_prefixes(grown)) < behind.rank and not budget.over:
+    if growth.hurried and len(_states(grown, learned)) < behind.rank and not budget.over:
         grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.reasons.append(Reason(kind="prefixes-overflow"))
         return outcome
-    shared = _prefixes(grown)
+    shared = _states(grown, learned)
     outcome.complete = len(shared) >= behind.rank and not budget.over
     if not outcome.complete and not budget.over:
         numbers = {"told": len(shared), "rank": behind.rank}
@@ -47,26 +50,38 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
+        # Without positions and without a first special token, one token stands for any run of it.
+        repeated = len(prefix.tokens) == 1 and not learned and not model.prefix
         if model.task == "causal-lm":
             ending = last[number] if last is not None else None
             tokens = [*prefix.tokens, *([] if ending is None else [ending.token])]
-            whole = ending is not None and ending.clear
+            whole = ending is not None and ending.clear and not repeated
             outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
         else:
-            names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
-            kept = {name: update.tensors[name].double() for name in names}
-            alone = [n for n in range(len(prefix.tokens)) if shared[prefix.start, prefix.tokens[: n + 1]] == 1]
-            told = explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
+            alone = [n for n, state in enumerate(prefix.states(learned)) if shared[state] == 1]
+            told = _explained(model, update, behind, mixed, prefix, alone)
             label, share = (told.label, told.share) if told is not None else (None, None)
-            outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share))
+            # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
+            # its own gradient is in the update, of which one token alone is no test.
+            whole = (outcome.complete or (told is not None and len(alone) > 1)) and not repeated
+            outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
     if model.task == "causal-lm" and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
     return outcome
 
 
-def _prefixes(grown: list[Prefix]) -> Counter[tuple[int, tuple[int, ...]]]:
-    """How many sentences begin with each prefix: every one of these adds a dimension to the update."""
-    return Counter((p.start, p.tokens[: n + 1]) for p in grown for n in range(len(p.tokens)))
+def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
+    """How many tokens have each state: every state adds a dimension to the update."""
+    return Counter(state for prefix in grown for state in prefix.states(learned))
+
+
+def _explained(
+    model: TargetModel, update: Update, behind: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
+) -> Explained | None:
+    """A sentence's label and share, by those of its tokens whose states no other sentence has."""
+    names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
+    kept = {name: update.tensors[name].double() for name in names}
+    return explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
 
 
 def _positions(model: TargetModel, update: Update) -> range:

@@ -55,8 +55,9 @@ def endings(model: TargetModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> l
     signals = (matrix.double() @ torch.linalg.pinv(inputs)).T.split([len(s.inputs) for s in sentences])
     # All labels but the last ones are known, so they tell how much one position weighs in the batch's mean. Where
     # sentences begin alike their positions are the same and only the sum of their signals shows.
-    alike = Counter(beginning for prefix in prefixes for beginning in _beginnings(prefix))
-    single = torch.tensor([alike[b] == 1 for prefix in prefixes for b in _beginnings(prefix)[:-1]], dtype=torch.bool)
+    states = [prefix.states(model.adapter.positions is not None) for prefix in prefixes]
+    alike = Counter(state for own in states for state in own)
+    single = torch.tensor([alike[state] == 1 for own in states for state in own[:-1]], dtype=torch.bool)
     seen = torch.cat([own[:-1] for own in signals])[single]
     wanted = torch.cat([sentence.signals for sentence in sentences]).double()[single]
     weight = float((seen * wanted).sum() / wanted.square().sum()) if len(wanted) else 1 / len(inputs)
@@ -72,10 +73,6 @@ def _ending(wanted: Tensor, head: Tensor, turn: Tensor) -> Ending:
     rows = head @ turn
     best = (rows - wanted.to(rows)).norm(dim=1).topk(2, largest=False)
     return Ending(int(best.indices[0]), bool(best.values[1] > CLEAR * best.values[0]))
-
-
-def _beginnings(prefix: Prefix) -> list[tuple[int, ...]]:
-    return [(prefix.start, *prefix.tokens[: n + 1]) for n in range(len(prefix.tokens))]
 
 
 def _sentence(model: TargetModel, part: Part, prefix: Prefix) -> _Sentence:

@@ -88,7 +88,10 @@ class Explainer:
                 if gradient is None or gradient.dim() != 2 or not bool(gradient.any()):
                     continue
                 found = inverted(gradient.to(weight))
-                reach = STEP * float(weight.detach().norm() or 1.0) / float(found.direction.norm())
+                size = float(found.direction.norm())
+                if not size:  # an update so large that its inverse vanishes
+                    continue
+                reach = STEP * float(weight.detach().norm() or 1.0) / size
                 with torch.no_grad():
                     weight -= reach * found.direction
                 unit += reach * found.rank

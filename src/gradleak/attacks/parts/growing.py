@@ -46,6 +46,17 @@ class Prefix:
         """Whether it is one token over and over."""
         return len(self.tokens) > 1 and len(set(self.tokens)) == 1
 
+    def states(self, learned: bool) -> list[tuple[int, tuple[int, ...]]]:
+        """What the state at each token depends on: the start and the tokens so far; `learned` are positions.
+
+        Without learned positions a token behind copies of itself has the state of the token alone.
+
+        >>> Prefix(0, (7, 7, 8)).states(learned=False)
+        [(0, (7,)), (0, (7,)), (0, (7, 7, 8))]
+        """
+        beginnings = [Prefix(self.start, self.tokens[: n + 1]) for n in range(len(self.tokens))]
+        return [(p.start, p.tokens[:1] if p.run and not learned else p.tokens) for p in beginnings]
+
 
 @dataclass(frozen=True)
 class Spans:
@@ -99,7 +110,12 @@ class Growth:
             best = max(alive, key=lambda prefix: len(prefix.tokens))
             show(self.model.decode(best.tokens))
             self.overflow = len(alive) > MOST_PREFIXES
-        return whole + alive
+        return self._without_runs(whole + alive)
+
+    def _without_runs(self, found: list[Prefix]) -> list[Prefix]:
+        """Where a run looks like its token alone, the token is no sentence if one found begins with the run."""
+        begun = set() if self.learned else {p.tokens[0] for p in found if p.tokens[1:2] == p.tokens[:1]}
+        return [p for p in found if len(p.tokens) > 1 or p.tokens[0] not in begun]
 
     def candidates(self, position: int) -> Tensor:
         """The tokens that fit the first layer's span at this position; all of them if that was not sent."""

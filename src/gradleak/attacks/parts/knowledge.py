@@ -32,7 +32,7 @@ def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[K
     found = ["lengths"] if known.lengths is None else []
     found += ["labels"] if needs_labels and known.labels is None else []
     told = _told_labels(update, model, size)
-    counts = label_counts(update, model, size) if told is None else []
+    counts = list(itertools.islice(label_counts(update, model, size), most)) if told is None else []
     guesses = []
     for at, row in enumerate(itertools.islice(_lengths(update, model, size), most)):
         # If all lengths are equal it does not matter which sentence has which label.

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradleak.attacks.parts.sharing import sharings
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -32,18 +33,34 @@ def label_of_one(update: Update, model: TargetModel) -> int | None:
     return int((directions @ directions.T).sum(dim=1).argmin())
 
 
-def label_counts(update: Update, model: TargetModel, size: int) -> list[tuple[int, ...]]:
+def label_counts(update: Update, model: TargetModel, size: int) -> Iterator[tuple[int, ...]]:
     """How many sentences each class may have, likeliest first.
 
     The bias gradient is the mean probability minus the share of each class. The probabilities of the unknown
     sentences are not known, so those of random words stand in, and counts are ordered by how well they fit.
     """
-    every = list(_compositions(size, model.num_labels))
     bias, _ = _head(update, model)
     if bias is None:
-        return every
-    wanted = size * (_typical_probabilities(model) - bias.to(model.device)).cpu()
-    return sorted(every, key=lambda counts: float((torch.tensor(counts) - wanted).abs().sum()))
+        return _compositions(size, model.num_labels)
+    wanted: list[float] = (size * (_typical_probabilities(model) - bias.to(model.device))).tolist()
+
+    def misfit(counts: Sequence[int]) -> float:
+        return sum(abs(count - own) for count, own in zip(counts, wanted, strict=True))
+
+    return sharings(_nearest_counts(wanted, size), misfit, least=0, most=size, alike=False)
+
+
+def _nearest_counts(wanted: Sequence[float], size: int) -> tuple[int, ...]:
+    """The counts of so many sentences that differ least from the wanted ones.
+
+    >>> _nearest_counts([1.6, 0.9, -0.5], 3)
+    (2, 1, 0)
+    """
+    counts = [0] * len(wanted)
+    for _ in range(size):
+        gains = [abs(count - own) - abs(count + 1 - own) for count, own in zip(counts, wanted, strict=True)]
+        counts[gains.index(max(gains))] += 1
+    return tuple(counts)
 
 
 def arrangements(counts: Sequence[int], *, ordered: bool) -> Iterator[list[int]]:

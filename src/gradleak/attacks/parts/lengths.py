@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from torch import Tensor
 
 from gradleak.attacks.parts.certify import tells_every_token
+from gradleak.attacks.parts.sharing import sharings
 from gradleak.attacks.parts.spans import numerical_rank
 from gradleak.models.adapter import Part
 from gradleak.models.target import TargetModel
@@ -30,9 +32,7 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
         return None
     sizes = gradient.norm(dim=1)
     used = (sizes > ROW_NOISE * sizes.max()).nonzero()
-    if len(used) == len(
-        gradient
-    ):  # every row moved: that is noise, and most rows, so also the median one, are only that
+    if len(used) == len(gradient):  # all moved: that is noise, and most rows, so the median one too, are only that
         used = (sizes > sizes.median() * (1 + CLEAR_ROW / (2 * gradient.shape[1]) ** 0.5)).nonzero()
     if not len(used):
         return None
@@ -90,28 +90,28 @@ def length_guesses(model: TargetModel, size: int, longest: int | None, total: in
         yield from ([told],) if told else ([n] for n in range(shortest, min(LONGEST, model.max_length) + 1))
         return
     top = longest or min(LONGEST, model.max_length)
-    splits = [] if total is None else _splits(total, size, shortest, top)
-    splits = [split for split in splits if longest is None or split[0] == longest]
-    if splits:  # sentences of similar length are likelier than a few tokens beside a long one
-        yield from sorted(splits, key=lambda split: sum(n * n for n in split))
+    rest = [] if longest is None else [longest]
+    splits = iter(()) if total is None else _splits(total - sum(rest), size - len(rest), shortest, top)
+    likeliest = next(splits, None)
+    if likeliest is not None:
+        yield from ([*rest, *split] for split in itertools.chain([likeliest], splits))
     else:  # all as long as the longest, then shorter ones
         yield from ([top] + [n] * (size - 1) for n in range(top, shortest - 1, -1))
 
 
-def _splits(total: int, parts: int, low: int, high: int) -> list[list[int]]:
+def _splits(total: int, parts: int, low: int, high: int) -> Iterator[tuple[int, ...]]:
     """The ways to write a total as a falling list of numbers between two limits.
 
-    >>> _splits(10, 2, 3, 6)
-    [[6, 4], [5, 5]]
+    Similar ones come first: sentences of similar length are likelier than a few tokens beside a long one.
+
+    >>> list(_splits(10, 2, 3, 6))
+    [(5, 5), (6, 4)]
     """
-    if parts == 1:
-        return [[total]] if low <= total <= high else []
-    found = []
-    for first in range(min(high, total - low * (parts - 1)), low - 1, -1):
-        if first * parts < total:
-            break
-        found += [[first, *rest] for rest in _splits(total - first, parts - 1, low, first)]
-    return found
+    if not low * parts <= total <= high * parts:
+        return iter(())
+    each, more = divmod(total, parts)
+    even = (each + 1,) * more + (each,) * (parts - more)
+    return sharings(even, lambda split: sum(n * n for n in split), least=low, most=high, alike=True)
 
 
 def _rank(gradient: Tensor) -> int | None:

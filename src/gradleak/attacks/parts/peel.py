@@ -47,7 +47,8 @@ def explain(
     With G the update's matrix, X the sentence's inputs to it and D what came back to them, G is the share times DX
     plus products of other tokens. If all of them are independent, X times the inverse of G times D is the identity
     over the share, and for no other D is it a positive multiple of the identity. Positions whose state other
-    sentences have too must be left out: `places` are those to look at.
+    sentences have too must be left out: `places` are those to look at. Of one place any positive number is a multiple
+    of the identity; then the one label that makes it a share is told, and none if several do.
     """
     carrier = part.carrier(update)
     if carrier is None:
@@ -58,7 +59,7 @@ def explain(
     # The pseudo-inverse within the span: the span is known, so what lies behind it is noise and is left out.
     inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=0.0)
     classes = range(model.num_labels) if model.task == "classification" else [None]
-    best: Explained | None = None
+    fits: list[Explained] = []
     for label in classes:
         gradient = sentence_gradient(model, tokens, label, list(update))
         own = part.carrier(gradient)
@@ -72,9 +73,12 @@ def explain(
             continue
         eye = torch.eye(len(product), dtype=product.dtype, device=product.device)
         misfit = float((product / scale - eye).norm() / len(product) ** 0.5)
-        if misfit < MISFIT and (best is None or misfit < best.misfit):
-            best = Explained(label, 1 / scale, misfit, gradient)
-    return best
+        if misfit < MISFIT:
+            fits.append(Explained(label, 1 / scale, misfit, gradient))
+    if places is not None and len(places) == 1:
+        fits = [each for each in fits if each.share <= 1 + MISFIT]
+        return fits[0] if len(fits) == 1 else None
+    return min(fits, key=lambda each: each.misfit, default=None)
 
 
 def peeled(update: Tensors, explained: Explained) -> dict[str, Tensor]:

@@ -24,7 +24,9 @@ def start_tokens(model: TargetModel, bag: Tensor) -> dict[int, float]:
     capital = torch.tensor([model.decode([token])[:1].isupper() for token in bag.tolist()], device=bag.device)
     closing = sentence_ends(model)
     ends = torch.tensor([token in closing for token in bag.tolist()], device=bag.device)
-    chosen = (capital | (likely >= likely.sort(descending=True).values[: max(1, LIKELY)][-1])) & ~ends
+    chosen = (capital | (likely >= likely.sort(descending=True).values[:LIKELY][-1])) & ~ends
+    if not bool(chosen.any()):  # a text of punctuation alone
+        chosen = torch.ones_like(chosen)
     order = likely.masked_fill(~chosen, float("-inf")).argsort(descending=True)[: int(chosen.sum())]
     return {int(bag[place]): float(likely[place]) for place in order}
 

@@ -124,7 +124,9 @@ def _counts(pull: Tensor, tokens: list[int], total: int | None) -> dict[int, int
         return {token: max(1, round(own / once)) for token, own in pulls.items()}
 
     if total is None:
-        return counted(statistics.quantiles(pulls.values(), n=4)[0] if len(pulls) > 1 else max(pulls.values()))
+        least = min(pulls.values())
+        # Of two values the quartile lies below both, where it means nothing.
+        return counted(max(least, statistics.quantiles(pulls.values(), n=4)[0]) if len(pulls) > 1 else least)
     # A token that was half expected pulls half as much, so any of the pulls may be what one occurrence is.
     guesses = [counted(once) for once in sorted(pulls.values(), reverse=True)]
     return min(guesses, key=lambda counts: abs(sum(counts.values()) - total))
