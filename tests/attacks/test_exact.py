@@ -137,6 +137,27 @@ def test_labels_of_sentences_that_differ_in_the_last_token_are_right_or_open(see
     assert any(s.label is not None for s in outcome.sentences)
 
 
+@pytest.mark.parametrize("known", [(), ("batch_size",)], ids=str)
+@pytest.mark.parametrize("scale", [3.0, 10.0])
+def test_an_update_of_the_sum_of_losses_is_recovered_whole(scale: float, known: tuple[str, ...]) -> None:
+    """The first sentence's share is then that of a whole batch, which must not end the search."""
+    model = wide("bert", "classification")
+    update = Client(model, known).update(TEXTS, [0, 1, 0])
+    update = dataclasses.replace(update, tensors={name: scale * t for name, t in update.tensors.items()})
+    outcome = recover(update, model, 0, Budget(), quiet)
+    assert {tuple(s.tokens) for s in outcome.sentences} == set(map(tuple, model.encode(TEXTS).sentences()))
+    assert outcome.complete
+
+
+def test_what_remains_of_another_multiple_of_the_mean_is_not_told() -> None:
+    model = wide("bert", "classification")
+    update = Client(model).update(TEXTS, [0, 1, 0])
+    update = dataclasses.replace(update, tensors={name: 0.1 * t for name, t in update.tensors.items()})
+    outcome = recover(update, model, 0, Budget(), quiet)
+    outcome.sentences.pop()
+    assert remaining(update, outcome, model) is None
+
+
 def test_more_tokens_than_the_rank_limit_is_said() -> None:
     model = tiny_model("bert", "classification", width=16)
     (found,) = attack(update_of(model, TEXTS), model, "exact")
