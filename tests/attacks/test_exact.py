@@ -115,6 +115,25 @@ def test_without_positions_or_a_first_token_runs_are_not_proved(task: str, runs:
     assert all(row in proved for row in runs if len(set(row)) > 1)
 
 
+def test_sentences_found_must_add_up_to_the_update() -> None:
+    """A run whose tokens' states are too alike for the rank to count, beside sentences that are found whole."""
+    model = tiny_model("llama", "classification", layers=3, width=32)
+    long, short = [340, 366, 27, 366, 340, 340, 27, 340, 27, 366], [340, 340]
+    rows = [[366] * 5, long, [366] * 5, short, [366] * 5, long]
+    (found,) = attack(sends(model, rows, [1, 0, 0, 0, 1, 1]), model, "exact")
+    assert all(s.tokens in rows for s in found.sentences if s.certified)
+    assert any(s.tokens not in rows for s in found.sentences)
+    assert "gradient-left" in {reason.kind for reason in found.reasons}
+
+
+def test_a_sentence_that_another_begins_with_is_missed_and_that_is_said() -> None:
+    model = wide("gpt2", "classification")
+    (found,) = attack(sends(model, [[5, 6, 7, 8, 9], [5, 6, 7], [20, 21, 22]], [0, 1, 1]), model, "exact")
+    proved = [s.tokens for s in found.sentences if s.certified]
+    assert sorted(proved) == [[5, 6, 7, 8, 9], [20, 21, 22]]
+    assert "gradient-left" in {reason.kind for reason in found.reasons}
+
+
 def test_growing_that_was_cut_short_proves_nothing() -> None:
     model = wide("gpt2", "classification")
     (row,) = model.encode(TEXTS[:1]).sentences()
