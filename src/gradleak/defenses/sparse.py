@@ -23,7 +23,8 @@ class Pruning(Defense):
         limit = magnitude_limit(tensors, self.ratio)
         above = sum(int((tensor.abs() > limit).sum()) for tensor in tensors.values())
         # Of coordinates that are equally large, as signs are, the first ones fill up what may be sent.
-        room = sum(tensor.numel() for tensor in tensors.values()) - _pruned(tensors, self.ratio) - above
+        coordinates = sum(tensor.numel() for tensor in tensors.values())
+        room = coordinates - pruned_count(coordinates, self.ratio) - above
         kept = {}
         for name, tensor in tensors.items():
             level = tensor.abs() == limit
@@ -55,9 +56,9 @@ def magnitude_limit(tensors: Mapping[str, Tensor], ratio: float) -> float:
     2.0
     """
     sizes = torch.cat([tensor.abs().flatten() for tensor in tensors.values()])
-    return float(sizes.kthvalue(_pruned(tensors, ratio)).values)
+    return float(sizes.kthvalue(pruned_count(len(sizes), ratio)).values)
 
 
-def _pruned(tensors: Mapping[str, Tensor], ratio: float) -> int:
-    """How many coordinates are set to zero, one at least."""
-    return max(1, round(ratio * sum(tensor.numel() for tensor in tensors.values())))
+def pruned_count(coordinates: int, ratio: float) -> int:
+    """How many of so many coordinates are set to zero, one at least."""
+    return max(1, round(ratio * coordinates))
