@@ -115,6 +115,25 @@ def test_without_positions_or_a_first_token_runs_are_not_proved(task: str, runs:
     assert all(row in proved for row in runs if len(set(row)) > 1)
 
 
+def test_sentences_found_must_add_up_to_the_update() -> None:
+    """A run whose tokens' states are too alike for the rank to count, beside sentences that are found whole."""
+    model = tiny_model("llama", "classification", layers=3, width=32)
+    long, short = [340, 366, 27, 366, 340, 340, 27, 340, 27, 366], [340, 340]
+    rows = [[366] * 5, long, [366] * 5, short, [366] * 5, long]
+    (found,) = attack(sends(model, rows, [1, 0, 0, 0, 1, 1]), model, "exact")
+    assert all(s.tokens in rows for s in found.sentences if s.certified)
+    assert any(s.tokens not in rows for s in found.sentences)
+    assert "gradient-left" in {reason.kind for reason in found.reasons}
+
+
+def test_a_sentence_that_another_begins_with_is_missed_and_that_is_said() -> None:
+    model = wide("gpt2", "classification")
+    (found,) = attack(sends(model, [[5, 6, 7, 8, 9], [5, 6, 7], [20, 21, 22]], [0, 1, 1]), model, "exact")
+    proved = [s.tokens for s in found.sentences if s.certified]
+    assert sorted(proved) == [[5, 6, 7, 8, 9], [20, 21, 22]]
+    assert "gradient-left" in {reason.kind for reason in found.reasons}
+
+
 def test_growing_that_was_cut_short_proves_nothing() -> None:
     model = wide("gpt2", "classification")
     (row,) = model.encode(TEXTS[:1]).sentences()
@@ -135,6 +154,27 @@ def test_labels_of_sentences_that_differ_in_the_last_token_are_right_or_open(see
     assert {s.tokens[-1] for s in outcome.sentences} == set(right)
     assert all(s.label in (None, right[s.tokens[-1]]) for s in outcome.sentences)
     assert any(s.label is not None for s in outcome.sentences)
+
+
+@pytest.mark.parametrize("known", [(), ("batch_size",)], ids=str)
+@pytest.mark.parametrize("scale", [3.0, 10.0])
+def test_an_update_of_the_sum_of_losses_is_recovered_whole(scale: float, known: tuple[str, ...]) -> None:
+    """The first sentence's share is then that of a whole batch, which must not end the search."""
+    model = wide("bert", "classification")
+    update = Client(model, known).update(TEXTS, [0, 1, 0])
+    update = dataclasses.replace(update, tensors={name: scale * t for name, t in update.tensors.items()})
+    outcome = recover(update, model, 0, Budget(), quiet)
+    assert {tuple(s.tokens) for s in outcome.sentences} == set(map(tuple, model.encode(TEXTS).sentences()))
+    assert outcome.complete
+
+
+def test_what_remains_of_another_multiple_of_the_mean_is_not_told() -> None:
+    model = wide("bert", "classification")
+    update = Client(model).update(TEXTS, [0, 1, 0])
+    update = dataclasses.replace(update, tensors={name: 0.1 * t for name, t in update.tensors.items()})
+    outcome = recover(update, model, 0, Budget(), quiet)
+    outcome.sentences.pop()
+    assert remaining(update, outcome, model) is None
 
 
 def test_more_tokens_than_the_rank_limit_is_said() -> None:

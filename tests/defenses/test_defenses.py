@@ -42,11 +42,35 @@ def test_pruning_keeps_the_largest_coordinates_of_the_whole_update(tiny_bert: Ta
     assert float(before[kept].abs().min()) > float(before[~kept].abs().max())
 
 
-@given(st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=40), st.floats(0.01, 0.99))
-def test_pruning_never_keeps_more_than_its_share(values: list[float], ratio: float) -> None:
-    tensors = {"a": torch.tensor(values)}
-    kept = Pruning(ratio=ratio).apply(tensors, None, torch.Generator())["a"]  # type: ignore[arg-type]
-    assert int((kept != 0).sum()) <= len(values) - max(1, round(ratio * len(values)))
+@given(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), min_size=2, max_size=40), st.floats(0.01, 0.99))
+def test_pruning_keeps_its_share_also_of_equally_large_coordinates(values: list[float], ratio: float) -> None:
+    tensors = {"a": torch.tensor(values[:1]), "b": torch.tensor(values[1:])}
+    pruned = Pruning(ratio=ratio).apply(tensors, None, torch.Generator())  # type: ignore[arg-type]
+    before, after = (torch.cat(list(each.values())) for each in (tensors, pruned))
+    room = len(values) - max(1, round(ratio * len(values)))
+    kept = after != 0
+    assert int(kept.sum()) == min(room, int((before != 0).sum()))
+    assert torch.equal(after[kept], before[kept])
+    if bool(kept.any()):
+        assert float(before[kept].abs().min()) >= float(before[~kept].abs().max())
+
+
+def test_signs_can_be_pruned(tiny_bert: TargetModel) -> None:
+    """All are equally large; none was left."""
+    sizes = torch.cat([tensor.flatten() for tensor in sent(tiny_bert, "sign", "prune:ratio=0.9").values()])
+    assert int((sizes != 0).sum()) == len(sizes) - round(0.9 * len(sizes))
+
+
+def test_noise_does_not_draw_what_dropout_draws(tiny_bert: TargetModel) -> None:
+    def noise(rule: str) -> torch.Tensor:
+        return (
+            sent(tiny_bert, "noise:sigma=1.0", seed=3, rule=rule)[WORDS] - sent(tiny_bert, seed=3, rule=rule)[WORDS]
+        )
+
+    drawn = torch.randn(noise("fedsgd").shape, generator=torch.Generator().manual_seed(3))
+    assert torch.allclose(noise("fedsgd"), drawn, atol=1e-4)
+    assert not torch.allclose(noise("fedsgd:mode=train"), drawn, atol=0.1)
+    assert float(noise("fedsgd:mode=train").std()) == pytest.approx(1.0, rel=0.05)
 
 
 def test_masking_zeroes_by_chance_and_repeats_by_seed(tiny_bert: TargetModel) -> None:

@@ -46,13 +46,17 @@ def test_parts_are_the_whole(model, monkeypatch):
         assert torch.allclose(torch.cat([piece[name] for piece in pieces]), tensor, atol=1e-6)
 
 
-@pytest.mark.parametrize("spec", ["sign", "prune:ratio=0.99", "prune:ratio=0.3", "quantize:bits=4", "layers:send=1"])
-def test_defences_on_many_updates_are_those_on_single_ones(model, spec):
-    defenses, found = parse_defenses([spec]), together(model, TEXTS)
+@pytest.mark.parametrize(
+    "specs",
+    ["sign", "prune:ratio=0.99", "prune:ratio=0.3", "quantize:bits=4", "layers:send=1", "sign prune:ratio=0.7"],
+)
+def test_defences_on_many_updates_are_those_on_single_ones(model, specs):
+    defenses, found = parse_defenses(specs.split()), together(model, TEXTS)
     sent = defend(found, defenses, model, torch.Generator().manual_seed(0))
     for number in range(len(TEXTS)):
-        one = {name: tensor[number] for name, tensor in found.items()}
-        alone = defenses[0].apply(one, model, torch.Generator().manual_seed(0))
+        alone = {name: tensor[number] for name, tensor in found.items()}
+        for defense in defenses:
+            alone = defense.apply(alone, model, torch.Generator().manual_seed(0))
         assert set(alone) == set(sent)
         assert all(torch.equal(sent[name][number], tensor) for name, tensor in alone.items())
 

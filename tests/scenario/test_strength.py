@@ -35,6 +35,15 @@ def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
     assert found.noise == pytest.approx(added, rel=0.05)
 
 
+def test_a_last_step_of_fewer_sentences_has_more_noise(tiny_bert):
+    texts, labels, rule = [*TEXTS, "Your flight leaves at noon."], [0, 1, 0], "fedavg:batch=2,lr=0.001"
+    sender = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=5,clip=0.5"])
+    update = sender.update(texts, labels, seed=3)
+    plain = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, seed=3)
+    added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
+    assert strength(sender, update, texts, labels, seed=3).noise == pytest.approx(added, rel=0.05)
+
+
 def test_without_noise_the_update_is_the_signal(tiny_bert):
     update, found = measured(tiny_bert, ["prune:ratio=0.5"])
     assert (found.signal, found.noise) == (pytest.approx(norm(update.tensors)), 0.0)

@@ -26,6 +26,7 @@ Kind = Literal[
     "starts-spent",
     "prefixes-overflow",
     "dimensions-left",
+    "gradient-left",
     "last-hidden",
     "nothing-written",
     "rest-unknown",
@@ -51,6 +52,8 @@ WORDS: dict[Kind, str] = {
     "starts-spent": "{starts:.0f} starts a length found no further sentence",
     "prefixes-overflow": "too many prefixes fit the spans: they no longer tell right from wrong",
     "dimensions-left": "the sentences found explain {told:.0f} of {rank:.0f} dimensions of the update",
+    "gradient-left": "the gradients of the sentences found do not add up to the update: the end of one is missing, "
+    "or a sentence that another one begins with",
     "last-hidden": "last tokens are missing: they show only once all sentences of the batch are known",
     "nothing-written": "film found no sentence that explains enough of the update",
     "rest-unknown": "matching was not tried: what the sentences found leave of the update cannot be told",

@@ -53,7 +53,8 @@ class DpSgd(Defense):
         """Noise on the mean of a step's sentences; local steps of SGD add up theirs, scaled by the step size."""
         if rule.name == "fedsgd":
             return self.multiplier * self.clip / sentences
-        return rule.lr * rule.steps(sentences) ** 0.5 * self.multiplier * self.clip / min(rule.batch, sentences)
+        sizes = [min(rule.batch, sentences - first) for first in range(0, sentences, rule.batch)]
+        return rule.lr * self.multiplier * self.clip * (rule.epochs * sum(1 / size**2 for size in sizes)) ** 0.5
 
     def quiet(self) -> Self:
         # A copy would keep the multiplier that was computed.

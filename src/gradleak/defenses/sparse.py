@@ -21,7 +21,17 @@ class Pruning(Defense):
 
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         limit = magnitude_limit(tensors, self.ratio)
-        return {name: torch.where(tensor.abs() > limit, tensor, 0.0) for name, tensor in tensors.items()}
+        above = sum(int((tensor.abs() > limit).sum()) for tensor in tensors.values())
+        # Of coordinates that are equally large, as signs are, the first ones fill up what may be sent.
+        coordinates = sum(tensor.numel() for tensor in tensors.values())
+        room = coordinates - pruned_count(coordinates, self.ratio) - above
+        kept = {}
+        for name, tensor in tensors.items():
+            level = tensor.abs() == limit
+            first = level & (level.flatten().cumsum(dim=0).view(level.shape) <= room)
+            room -= int(first.sum())
+            kept[name] = torch.where((tensor.abs() > limit) | first, tensor, 0.0)
+        return kept
 
 
 class Masking(Defense):
@@ -46,4 +56,9 @@ def magnitude_limit(tensors: Mapping[str, Tensor], ratio: float) -> float:
     2.0
     """
     sizes = torch.cat([tensor.abs().flatten() for tensor in tensors.values()])
-    return float(sizes.kthvalue(max(1, round(ratio * len(sizes)))).values)
+    return float(sizes.kthvalue(pruned_count(len(sizes), ratio)).values)
+
+
+def pruned_count(coordinates: int, ratio: float) -> int:
+    """How many of so many coordinates are set to zero, one at least."""
+    return max(1, round(ratio * coordinates))

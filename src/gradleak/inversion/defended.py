@@ -11,7 +11,7 @@ from gradleak.defenses.base import Defense
 from gradleak.defenses.coarse import SignCompression
 from gradleak.defenses.layers import SomeLayers
 from gradleak.defenses.noise import GaussianNoise
-from gradleak.defenses.sparse import Masking, Pruning
+from gradleak.defenses.sparse import Masking, Pruning, pruned_count
 from gradleak.errors import GradleakError
 from gradleak.models.base import Target
 
@@ -56,10 +56,17 @@ def check_learnable(defenses: Sequence[Defense]) -> None:
 def _pruned(tensors: Mapping[str, Tensor], ratio: float) -> dict[str, Tensor]:
     rows = len(next(iter(tensors.values())))
     sizes = torch.cat([tensor.reshape(rows, -1).abs() for tensor in tensors.values()], dim=1)
-    limits = magnitude_limits(sizes, ratio)
+    limits = magnitude_limits(sizes, ratio)[:, None]
+    kept = sizes > limits
+    # Of equally large coordinates, as signs are, the first ones fill up what may be sent.
+    room = sizes.shape[1] - pruned_count(sizes.shape[1], ratio) - kept.sum(dim=1, keepdim=True)
+    if bool(((room > 0) & (limits > 0)).any()):
+        level = sizes == limits
+        kept |= level & (level.cumsum(dim=1) <= room)
+    parts = kept.split([tensor[0].numel() for tensor in tensors.values()], dim=1)
     return {
-        name: torch.where(tensor.abs() > limits.view(-1, *[1] * (tensor.dim() - 1)), tensor, 0.0)
-        for name, tensor in tensors.items()
+        name: torch.where(part.view_as(tensor), tensor, 0.0)
+        for part, (name, tensor) in zip(parts, tensors.items(), strict=True)
     }
 
 
@@ -72,7 +79,7 @@ def magnitude_limits(sizes: Tensor, ratio: float) -> Tensor:
     [2.0]
     """
     count = sizes.shape[1]
-    rank = max(1, round(ratio * count))
+    rank = pruned_count(count, ratio)
     above = count - rank + 1  # the limit is so far from the top
     sample = sizes[:, ::SAMPLED]
     wanted = min(sample.shape[1], int(1.3 * above / SAMPLED) + 16)

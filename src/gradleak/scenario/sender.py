@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from gradleak.attacks.run import derive_seed
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense, Gradient
 from gradleak.errors import GradleakError
@@ -33,7 +34,9 @@ class Sender:
 
     def defended(self, batch: Examples, targets: Tensor, seed: int) -> dict[str, Tensor]:
         """What the client computes from its batch, after all defences; `seed` fixes dropout and noise."""
-        generator = torch.Generator().manual_seed(seed)
+        # Dropout draws from the seed itself; the same numbers once more would tie the defences' noise to it.
+        own = derive_seed(seed, "defences") if self.rule.mode == "train" else seed
+        generator = torch.Generator().manual_seed(own)
         names = list(self.model.parameters())
         for defense in self.defenses:
             names = defense.trained(names, self.model)

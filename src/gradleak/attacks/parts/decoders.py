@@ -10,7 +10,7 @@ from gradleak.attacks.parts.endings import Ending, endings
 from gradleak.attacks.parts.growing import Growth, Prefix, Spans
 from gradleak.attacks.parts.lengths import ROW_NOISE
 from gradleak.attacks.parts.limits import no_end, not_in_update
-from gradleak.attacks.parts.peel import Explained, explain
+from gradleak.attacks.parts.peel import Explained, add_up, explain
 from gradleak.attacks.parts.recovery import Outcome, Recovered
 from gradleak.attacks.parts.spans import Span
 from gradleak.attacks.reasons import Reason
@@ -46,6 +46,11 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
     if not outcome.complete and not budget.over:
         numbers = {"told": len(shared), "rank": behind.rank}
         outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
+    if outcome.complete and model.task == "classification" and not any(prefix.start for prefix in grown):
+        # Tokens of one kind can have states so alike that the rank does not count them all, and a sentence that
+        # another one begins with has no states of its own.
+        outcome.complete = add_up(model, update.tensors, behind, mixed[0], [list(prefix.tokens) for prefix in grown])
+        outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
     certifier = Certifier(model, update, (behind, following))
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
@@ -63,7 +68,7 @@ def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Ca
             label, share = (told.label, told.share) if told is not None else (None, None)
             # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
             # its own gradient is in the update, of which one token alone is no test.
-            whole = (outcome.complete or (told is not None and len(alone) > 1)) and not repeated
+            whole = (outcome.complete or (told is not None and told.places > 1)) and not repeated
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
     if model.task == "causal-lm" and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))

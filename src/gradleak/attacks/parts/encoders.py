@@ -34,6 +34,8 @@ ONCE = 0.9
 ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
 # Shares of the mean that add up to this leave room for no further sentence, in batches of up to 500.
 WHOLE = 0.998
+# They do so if the update is the mean of the batch's gradients. One that is a multiple of it has more left than this.
+SPENT = 0.1
 # Positions looked at when the update does not tell how long sentences are.
 BLOCK = 24
 
@@ -106,15 +108,16 @@ class EncoderRecovery:
     @property
     def complete(self) -> bool:
         """Whether all sentences are found: as many as granted, all of the mean, or until nothing is left."""
-        if self.size is not None and self.count >= self.size:
-            return True
-        shares = [found.share for found in self.found if found.share is not None]
-        if sum(shares) > WHOLE:
-            return True
+        if not self.found or (self.size is not None and len(self.found) >= self.size):
+            return bool(self.found)
         left, before = (self.mixed[0].carrier(tensors) for tensors in (self.left, self.original))
         if left is None or before is None:
-            return left is None and bool(self.found)
-        return bool(self.found) and float(left.matrix.norm()) < OWN_NOISE * float(before.matrix.norm())
+            return left is None
+        rest = float(left.matrix.norm() / before.matrix.norm())
+        shares = [found.share for found in self.found if found.share is not None]
+        spent = sum(shares) > WHOLE or (self.size is not None and self.count >= self.size)
+        # What has no share was not taken out, so then what is left tells nothing.
+        return rest < OWN_NOISE or (spent and (rest < SPENT or len(shares) < len(self.found)))
 
     # --- one round --------------------------------------------------------------------------------
 

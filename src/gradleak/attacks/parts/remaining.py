@@ -11,6 +11,9 @@ from gradleak.attacks.parts.recovery import Outcome, Recovered
 from gradleak.models.target import TargetModel
 from gradleak.update import ClientRule, Known, Update
 
+# How far from a whole number a share times the batch size may be, relative to it.
+ROUGHLY = 0.2
+
 
 def remaining(gradient: Update, outcome: Outcome, model: TargetModel) -> Update | None:
     """The gradient without the sentences recovered, and what is then still granted; None if that cannot be told.
@@ -22,8 +25,10 @@ def remaining(gradient: Update, outcome: Outcome, model: TargetModel) -> Update 
     if any(sentence.share is None for sentence in outcome.sentences):
         return None
     size = _size(gradient.known, outcome.sentences)
-    left = None if size is None else size - sum(_times(sentence, size) for sentence in outcome.sentences)
-    if size is None or left is None or left < 1:
+    if size is None or any(not _is_times(sentence, size) for sentence in outcome.sentences):
+        return None
+    left = size - sum(_times(sentence, size) for sentence in outcome.sentences)
+    if left < 1:
         return None
     tensors = dict(gradient.tensors)
     for sentence in outcome.sentences:
@@ -45,6 +50,12 @@ def _size(known: Known, sentences: Sequence[Recovered]) -> int | None:
 def _times(sentence: Recovered, size: int) -> int:
     """How often a sentence occurs in the batch."""
     return max(1, round(size * (sentence.share or 0.0)))
+
+
+def _is_times(sentence: Recovered, size: int) -> bool:
+    """Whether the share is a whole number of occurrences; not so if the update is another multiple of the mean."""
+    times = _times(sentence, size)
+    return abs(size * (sentence.share or 0.0) - times) <= ROUGHLY * times
 
 
 def _known(known: Known, sentences: Sequence[Recovered], size: int, left: int) -> Known:
