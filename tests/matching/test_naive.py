@@ -7,6 +7,7 @@ from tiny import TEXTS, tiny_model
 from gradleak import Client, GradleakError
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
+from gradleak.matching.engine import FactorEngine
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import matched_parameters
 
@@ -76,3 +77,25 @@ def test_rounding_and_the_word_table_are_left_out(tiny_bert):
         matched_parameters(tiny_bert, [{words: update.tensors[words]}])
     with pytest.raises(GradleakError, match="every tensor of the update is zero"):
         matched_parameters(tiny_bert, [{name: torch.zeros_like(t) for name, t in update.tensors.items()}])
+
+
+@pytest.mark.parametrize("kind", ["naive", "factor"])
+@pytest.mark.parametrize("scale", [1e-28, 1e-22, 1e20, 1e30])
+def test_an_update_of_any_size_can_be_compared_by_direction(tiny_bert, scale, kind):
+    """Squares of such numbers leave single precision; the update was said to be zero."""
+    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    targets = [update.tensors, {name: scale * tensor for name, tensor in update.tensors.items()}]
+    dummies = true_dummies(tiny_bert, TEXTS[1:2], [1])
+    engines = {
+        "naive": lambda target: NaiveEngine(tiny_bert, [target], Distance("cosine")),
+        "factor": lambda target: FactorEngine(tiny_bert, [target], Distance("cosine"), tokens=12),
+    }
+    usual, extreme = (float(engines[kind](target).values(dummies)) for target in targets)
+    assert 0.01 < usual == pytest.approx(extreme, rel=1e-3)
+
+
+def test_an_update_too_large_to_compare_sizes_is_said(tiny_bert):
+    update = Client(tiny_bert).update(TEXTS[:1], [1])
+    huge = {name: 1e25 * tensor for name, tensor in update.tensors.items()}
+    with pytest.raises(GradleakError, match=r"values up to .*e\+2., too large for l2"):
+        NaiveEngine(tiny_bert, [huge], Distance("l2"))

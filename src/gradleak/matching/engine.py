@@ -22,7 +22,7 @@ from gradleak.matching.dummies import Dummies
 from gradleak.matching.kernels import fastest_products
 from gradleak.matching.memory import SHARE, free_memory
 from gradleak.matching.naive import NaiveEngine
-from gradleak.matching.parameters import filled, matched_in_each, matched_parameters, weights_of
+from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
 from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
 from gradleak.matching.uses import Factors, Use, square
@@ -116,6 +116,7 @@ class FactorEngine:
         self.model = model
         self.distance = distance
         self.memory = memory if memory is not None else int(SHARE * free_memory(model.device))
+        targets = comparable(targets, distance)
         names = matched_parameters(model, targets, only, words=words)
         self._footprint, captured = self._probe(words)
         self.names = [name for name in names if name in captured]

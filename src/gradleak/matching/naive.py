@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
-from gradleak.matching.parameters import filled, matched_in_each, matched_parameters, weights_of
+from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
 from gradleak.models.target import TargetModel
 
 
@@ -37,6 +37,7 @@ class NaiveEngine:
         """
         self.model = model
         self.distance = distance
+        targets = comparable(targets, distance)
         self.names = matched_parameters(model, targets, only, words=words)
         self.weights = weights_of(self.names, weights, matched_in_each(model, targets, only, words=words))
         dtype = model.word_table.dtype

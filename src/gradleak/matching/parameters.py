@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from gradleak.errors import GradleakError
+from gradleak.matching.distances import Distance
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
 # A tensor this far below the typical one holds only rounding, and a cosine would blow that up to full size.
 NOTHING = 1e-5
+# Of updates whose largest value has a binary exponent beyond this, sums of squares may leave single precision.
+USUAL_EXPONENT = 40
 
 
 def matched_parameters(
@@ -64,12 +68,37 @@ def _matched(
         raise GradleakError("the update holds nothing to match beside the word embeddings")
     if not wanted:  # another engine may match what this one leaves
         return []
-    sizes = {name: max(float(t[name].square().mean().sqrt()) for t in targets) for name in shared}
+    sizes = {name: max(typical_entry(t[name]) for t in targets) for name in shared}
     typical = sorted(sizes.values())[len(sizes) // 2]
     kept = [name for name in wanted if sizes[name] > NOTHING * typical]
     if not kept:
         raise GradleakError("every tensor of the update is zero, so there is nothing to match")
     return kept
+
+
+def typical_entry(tensor: Tensor) -> float:
+    """The root of the mean square; in float64, as squares of very small or large numbers leave single precision."""
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / max(1, tensor.numel()) ** 0.5
+
+
+def comparable(targets: Sequence[Mapping[str, Tensor]], distance: Distance) -> list[Mapping[str, Tensor]]:
+    """The same updates at a size whose squares single precision holds, if the distance does not depend on it."""
+    return [_comparable(target, distance) for target in targets]
+
+
+def _comparable(target: Mapping[str, Tensor], distance: Distance) -> Mapping[str, Tensor]:
+    largest = max((float(tensor.abs().max()) for tensor in target.values() if tensor.numel()), default=0.0)
+    exponent = math.frexp(largest)[1]
+    if not largest or abs(exponent) <= USUAL_EXPONENT:
+        return target
+    if distance.averages:  # a power of two changes no digit
+        return {name: torch.ldexp(tensor, torch.tensor(-exponent)) for name, tensor in target.items()}
+    if largest**2 * sum(tensor.numel() for tensor in target.values()) > torch.finfo(torch.float32).max:
+        raise GradleakError(
+            f"the update holds values up to {largest:.1e}, too large for {distance.name}, which compares sizes; "
+            "cosine does not (-o distance=cosine)"
+        )
+    return target
 
 
 def unmatchable(update: Update, model: TargetModel) -> str | None:

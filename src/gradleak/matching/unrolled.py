@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
-from gradleak.matching.parameters import filled, matched_in_each, matched_parameters, weights_of
+from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
 from gradleak.models.target import TargetModel
 from gradleak.update import ClientRule
 
@@ -46,6 +46,7 @@ class UnrolledEngine:
         self.model = model
         self.distance = distance
         self.rules = rules
+        targets = comparable(targets, distance)
         self.names = matched_parameters(model, targets, None, words=False)
         self.weights = weights_of(self.names, None, matched_in_each(model, targets))
         like = model.word_table

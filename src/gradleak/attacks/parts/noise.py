@@ -41,6 +41,7 @@ def tail_level(sizes: Tensor, shape: torch.Size) -> float:
     0.1
     """
     rows, columns = shape
+    sizes = sizes.double()  # squares of very small or large values leave single precision
     kept = len(sizes) // 4
     level = 0.0
     for _ in range(ROUNDS):

@@ -6,6 +6,7 @@ import torch
 
 from gradleak.attacks.parts.defended import grid_step
 from gradleak.attacks.parts.noise import noise_level
+from gradleak.matching.parameters import typical_entry
 from gradleak.models.target import TargetModel
 from gradleak.update import Update
 
@@ -20,7 +21,7 @@ def signal_shares(update: Update, model: TargetModel) -> dict[str, float] | None
     errors = _error_powers(update, model)
     if not any(errors.values()):
         return None
-    powers = {name: float(tensor.square().mean()) for name, tensor in update.tensors.items()}
+    powers = {name: typical_entry(tensor) ** 2 for name, tensor in update.tensors.items()}
     return {name: max(0.0, 1 - errors[name] / power) if power else 0.0 for name, power in powers.items()}
 
 
