@@ -71,7 +71,14 @@ def load_model(
         if chosen not in family.tasks:
             raise GradleakError(f"{family.name} models are supported for {', '.join(family.tasks)}, not {chosen}")
         module, loaded_tokenizer = _weights(name, folder, config, chosen, num_labels, head_seed)
-    return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
+    if chosen == "classification" and module.config.num_labels < 2:
+        raise GradleakError(f"{name} has one output; a classifier needs two classes or more (--num-labels)")
+    model = TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
+    if not bool(model.text_tokens.any()):  # the library makes up a tokenizer of special tokens where it finds none
+        raise GradleakError(
+            f"model {name!r} has no tokenizer: save it beside the weights with tokenizer.save_pretrained"
+        )
+    return model
 
 
 def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
@@ -90,9 +97,12 @@ def _adapted(
         from peft import PeftConfig, PeftModel
     except ImportError as error:
         raise GradleakError("adapters need the peft library: pip install 'gradleak[lora]'") from error
-    base = PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
+    with _reading(str(folder)):
+        base = PeftConfig.from_pretrained(str(folder)).base_model_name_or_path
+    if not base:
+        raise GradleakError(f"the adapter in {folder} does not say which model it is for (base_model_name_or_path)")
     below = load_model(base, task=task, num_labels=num_labels, head_seed=head_seed, device=device, progress=progress)
-    with quiet():
+    with quiet(), _reading(str(folder)):
         wrapped = PeftModel.from_pretrained(below.module, str(folder), is_trainable=True)
     return TargetModel(wrapped.get_base_model().float(), below.tokenizer, below.task, str(folder))
 
@@ -140,7 +150,7 @@ def _config(name: str, folder: str) -> Any:
         raise GradleakError(f"the folder {folder} holds no config.json, so it is not a Hugging Face model")
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=Path(folder).is_dir() or not reachable())
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever the library finds wrong with the file
         if Path(folder).is_dir():
             raise GradleakError(f"cannot read the model in {folder}: {_first_line(error)}") from error
         why = "the hub does not have it" if reachable() else "the hub cannot be reached"
@@ -159,7 +169,7 @@ def _weights(
     if task == "classification" and num_labels is not None:
         extra = {"num_labels": num_labels}
     kind = AutoModelForSequenceClassification if task == "classification" else AutoModelForCausalLM
-    try:
+    with _reading(name):
         module, info = kind.from_pretrained(
             folder,
             attn_implementation="eager",
@@ -169,13 +179,6 @@ def _weights(
             **extra,
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise GradleakError(f"cannot load model {name!r}: {_first_line(error)}") from error
-    if len(tokenizer.get_vocab()) <= len(set(tokenizer.all_special_tokens)):
-        # Where there are no files, a tokenizer without words is made up: every text would become unknown tokens.
-        raise GradleakError(
-            f"model {name!r} has no tokenizer: save it beside the weights with tokenizer.save_pretrained"
-        )
     missing = set(info["missing_keys"]) | {key[0] for key in info.get("mismatched_keys", ())}
     _draw(module, missing, config, head_seed)
     return module.float(), tokenizer
@@ -213,6 +216,18 @@ def _task_of_class(name: str) -> Task | None:
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return "causal-lm"
     return None
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Say in one line what is wrong with a model's files; the libraries that read them raise errors of any kind."""
+    try:
+        yield
+    except Exception as error:
+        why = _first_line(error)
+        if "ignore_mismatched_sizes" in why:
+            why = "its weights have other shapes than its config.json says"
+        raise GradleakError(f"cannot load model {name!r}: {why}") from error
 
 
 def _first_line(error: Exception) -> str:

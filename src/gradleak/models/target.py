@@ -131,6 +131,11 @@ class TargetModel(Target):
                 )
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
+            if max(row) >= len(self.word_table):
+                raise GradleakError(
+                    f"text {number} has the token {max(row)}, and {self.name} knows {len(self.word_table)} tokens; "
+                    "is the tokenizer another model's?"
+                )
         return self.pad(rows)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> Batch:

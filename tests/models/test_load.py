@@ -1,0 +1,68 @@
+"""Model folders that are not in order: one clear line each, and shards and old weight files that are."""
+
+import json
+
+import pytest
+import torch
+from tiny import TEXTS, tiny_model, tiny_tokenizer
+
+from gradleak import GradleakError, load_model
+from gradleak.models.load import save_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_model(tiny_model("bert", "classification").module, tiny_tokenizer("bert"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", b"{", "cannot read the model"),
+        ("config.json", b'{"model_type": "bert", "hidden_size": "wide"}', "cannot read the model"),
+        ("config.json", b'{"model_type": "t5"}', "'t5' are not supported"),
+        ("tokenizer.json", b"{", "cannot load model"),
+        ("tokenizer_config.json", b"[]", "cannot load model"),
+        ("model.safetensors", b"", "cannot load model"),
+        ("model.safetensors", b"\xff" * 64, "cannot load model"),
+        ("adapter_config.json", b"{", "cannot load model"),
+        ("adapter_config.json", b'{"peft_type": "LORA"}', "does not say which model it is for"),
+    ],
+)
+def test_broken_files_are_said_in_one_line(folder, file, content, message):
+    if file.startswith("adapter"):
+        pytest.importorskip("peft")
+    (folder / file).write_bytes(content)
+    with pytest.raises(GradleakError, match=message) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_said(folder):
+    module = tiny_model("bert", "classification").module
+    module.resize_token_embeddings(40)
+    save_model(module, tiny_tokenizer("bert"), folder)
+    with pytest.raises(GradleakError, match=r"text 1 has the token \d+, and .* knows 40 tokens"):
+        load_model(folder).encode(TEXTS)
+
+
+def test_one_output_is_no_classifier(folder):
+    with pytest.raises(GradleakError, match="two classes or more"):
+        load_model(folder, num_labels=1)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(GradleakError, match=r"other shapes than its config\.json says"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("form", ["shards", "bin"])
+def test_shards_and_old_weight_files_load_as_well(folder, form):
+    module = tiny_model("bert", "classification").module
+    (folder / "model.safetensors").unlink()
+    if form == "bin":
+        torch.save(module.state_dict(), folder / "pytorch_model.bin")
+    else:
+        module.save_pretrained(folder, max_shard_size="10KB")
+        assert len(list(folder.glob("model-*.safetensors"))) > 1
+    assert load_model(folder).fingerprint == tiny_model("bert", "classification").fingerprint
