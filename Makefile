@@ -16,7 +16,7 @@ test: assets
 	$(BIN)/pytest -n auto --maxprocesses 4
 
 test-integrations: $(INTEGRATIONS)/ready
-	$(INTEGRATIONS)/bin/python -m pytest tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/integrations
 	$(INTEGRATIONS)/bin/python -m pytest tests/runner/test_ray.py
 
 lint: setup
@@ -42,7 +42,7 @@ assets: setup
 $(INTEGRATIONS)/ready: pyproject.toml Makefile
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate hatchling pytest hypothesis
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate hatchling pytest pytest-xdist hypothesis
 	touch $@
 
 clean:

@@ -11,10 +11,12 @@ from sample import sample_results
 
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
+from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.budget import Budget, parse_duration
 from gradleak.config import AuditConfig, load_config, parse_options
 from gradleak.files import output_folder, replacing, write_text
 from gradleak.highlight import highlight
+from gradleak.reconstructing import print_reconstruction
 from gradleak.registry import Registry
 from gradleak.scoring.text import rouge, words
 from gradleak.tradeoff.config import FrontierConfig
@@ -207,3 +209,10 @@ def test_exactly_enough_steps_are_enough():
     budget = Budget(steps=3)
     assert not any(budget.tick() for _ in range(3))
     assert budget.reason == "completed"
+
+
+def test_a_confidence_is_not_shown_as_a_proof(capsys):
+    for certified in (True, False):
+        sentence = Sentence(text="words", tokens=[1], confidence=1.0, certified=certified)
+        print_reconstruction(Reconstruction(sentences=[sentence]))
+        assert ("Only what is certified is proved" in capsys.readouterr().out) == (not certified)

@@ -67,6 +67,12 @@ def load_reconstruction(path: Path) -> Reconstruction:
         raise GradleakError(f"{path} is not a reconstruction: {error.errors()[0]['msg']}") from error
 
 
+UNPROVED = (
+    "Only what is certified is proved. A confidence is the attack's own measure, for matching how near its "
+    "embeddings lie to tokens: words that are wrong can have a high one."
+)
+
+
 def print_reconstruction(found: Reconstruction) -> None:
     table = Table(title="What was read back", title_justify="left")
     table.add_column("sentence", justify="right")
@@ -80,6 +86,8 @@ def print_reconstruction(found: Reconstruction) -> None:
         console.print(f"{len(found.images)} recovered, as PNG data URIs under `images` of the reconstruction")
     else:
         console.print(table)
+        if not all(sentence.certified for sentence in found.sentences):
+            console.print(UNPROVED, style="dim")
     if found.found:
         labels = f"labels {found.labels}" if "labels" in found.found else ""
         lengths = f"lengths {found.lengths}" if "lengths" in found.found else ""

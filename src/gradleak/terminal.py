@@ -19,6 +19,8 @@ from gradleak.words import ALL_METRIC_MEANINGS, figure, metric_labels, of_images
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
+# Columns of a terminal below which the scores' meanings would be cut to pieces.
+WIDE = 110
 
 
 class LiveProgress(Progress):
@@ -86,7 +88,7 @@ def print_results(results: Results, console: Console, *, sentences: int | None =
         console.print(f"  {line}", style="dim")
     if not of_images(results):  # pictures are shown by the report
         console.print(sentence_table(results, sentences))
-    console.print(score_table(results))
+    console.print(score_table(results, meanings=console.width >= WIDE))
     if note := status_note(results):
         console.print(note, style="bold yellow")
     for line in remarks(results):
@@ -116,8 +118,8 @@ def sentence_table(results: Results, limit: int | None = None) -> Table:
     return table
 
 
-def score_table(results: Results) -> Table:
-    """Every metric with its interval, beside the control."""
+def score_table(results: Results, *, meanings: bool = True) -> Table:
+    """Every metric with its interval, beside the control, and what it counts."""
     seconds = sum(trial.seconds for trial in results.trials)
     count = len(results.trials)
     scale = "" if of_images(results) else " from 0 to 100"
@@ -125,15 +127,15 @@ def score_table(results: Results) -> Table:
         title=f"Scores{scale}, {count} trial{'s' if count > 1 else ''}, 95 % intervals, {seconds:.0f} s",
         title_justify="left",
     )
-    for heading in ("metric", "attack", "control", "what it counts"):
-        table.add_column(heading, no_wrap=heading != "what it counts")
+    for heading in ("metric", "attack", "control"):
+        table.add_column(heading, no_wrap=True)
+    if meanings:
+        table.add_column("what it counts")
     for name, label in metric_labels(results.summary).items():
-        table.add_row(
-            label,
-            _interval(name, results.summary[name]),
-            _interval(name, results.control[name]),
-            ALL_METRIC_MEANINGS[name],
-        )
+        cells = [label, _interval(name, results.summary[name]), _interval(name, results.control[name])]
+        table.add_row(*cells, *([ALL_METRIC_MEANINGS[name]] if meanings else []))
+    if not meanings:
+        table.caption = "The report says what each of them counts."
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container
 
@@ -51,6 +52,8 @@ _DIGITS = {"mse": 4, "psnr": 1, "ssim": 3, "lpips": 3}
 ALL_METRIC_NAMES = METRIC_NAMES | IMAGE_METRIC_NAMES
 ALL_METRIC_MEANINGS = METRIC_MEANINGS | IMAGE_METRIC_MEANINGS
 
+# A number in a note, but not one in the name of a tensor.
+_NUMBER = re.compile(r"(?<![\w.])\d[\d.,e+-]*")
 # Below this distance an update is explained up to rounding.
 EXPLAINED = 1e-4
 
@@ -197,9 +200,17 @@ def _certified(results: Results) -> list[str]:
 
 
 def _notes(results: Results) -> list[str]:
-    """What the attack could not do, each reason once with how often it was met."""
-    counts = Counter(note for trial in results.trials for note in trial.reconstruction.notes)
-    return [f"{note[0].upper()}{note[1:]} ({counted(times, 'trial')})." for note, times in counts.most_common(5)]
+    """What the attack could not do, each reason once with how often it was met; numbers are those of the first."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for trial in results.trials:
+        alike = {_NUMBER.sub("#", note): note for note in reversed(trial.reconstruction.notes)}
+        first = alike | first
+        counts.update(reversed(alike))
+    return [
+        f"{first[key][0].upper()}{first[key][1:]} ({counted(times, 'trial')})."
+        for key, times in counts.most_common(5)
+    ]
 
 
 def _obstacles(scenario: Scenario) -> list[str]:

@@ -143,3 +143,13 @@ def test_too_long_and_empty_texts_are_refused(tiny_bert):
         tiny_bert.encode(["word " * 100])
     with pytest.raises(GradleakError, match="text 2 is empty"):
         tiny_bert.encode(["fine", " "])
+
+
+@pytest.mark.parametrize(
+    ("family", "task"), [("bert", "classification"), ("gpt2", "causal-lm"), ("llama", "causal-lm")]
+)
+def test_a_folder_without_a_tokenizer_is_refused(family, task, tmp_path):
+    """The library makes up one without words, and every text would be read as unknown tokens."""
+    tiny_model(family, task).module.save_pretrained(tmp_path)
+    with pytest.raises(GradleakError, match="tokenizer"):
+        load_model(tmp_path)

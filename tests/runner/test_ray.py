@@ -63,7 +63,7 @@ def workers_of(folder):
 
 def test_a_killed_driver_is_started_again_and_goes_on(make, tmp_path, cluster, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = make(seeds=12)
+    config = make(seeds=12, together=2)
     Path("s.yaml").write_text(config.model_dump_json())
     sweep(config, "local", workers=1)
     assert workers_of(tmp_path) == []

@@ -4,34 +4,49 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 
 import pytest
 
 from gradleak import GradleakError
+from gradleak.files import output_folder
 from gradleak.runner.cell import Limits
 from gradleak.runner.identity import make_cell
 from gradleak.runner.plan import SweepConfig
 from gradleak.runner.running import ended
-from gradleak.runner.store import CELLS, LOG, Store
+from gradleak.runner.store import CELLS, CLAIMS, LOG, Store
 
 ((_, _, AUDIT),) = SweepConfig().audits()
 CELL = make_cell(AUDIT, "weights", "texts", 1)
 DONE = ended(CELL, "completed", Limits(), seconds=1.0)
 
 
-def in_child(work) -> int:
-    """The exit code of a child process that does this work: 0, or 3 for an error a user can mend."""
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    code = 1
-    try:
-        work()
-        code = 0
-    except GradleakError:
-        code = 3
-    finally:
-        os._exit(code)
+def in_child(work) -> str | None:
+    """What a user was told by a child process that does this work; None if there was no error."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        try:
+            work()
+        except GradleakError as error:
+            os.write(write, str(error).encode())
+        except BaseException as error:
+            os.write(write, f"not for users: {error!r}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        told = said.read()
+    os.waitpid(child, 0)
+    return told or None
+
+
+def as_somebody_else(folder):
+    """From now on this process has no rights on what belongs to others: nothing is closed to root."""
+    if os.geteuid() == 0:
+        for parent in folder.parents:
+            if parent.is_relative_to(tempfile.gettempdir()):
+                parent.chmod(parent.stat().st_mode | 0o055)
+        os.setuid(65534)
 
 
 def test_a_cell_is_kept_whole(tmp_path):
@@ -98,7 +113,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
         with Store(tmp_path) as store:
             store.keep(other)
 
-    assert in_child(fill) == 3
+    assert in_child(fill) == f"cannot write {tmp_path / CELLS / other.id}.json: File too large"
     with Store(tmp_path) as store:
         assert list(store.names()) == [CELL.id]
         assert store.cells.read(CELL.id, type(DONE)) == DONE
@@ -120,16 +135,51 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         place.chmod(0o555)
 
     def reopen():
-        if os.geteuid() == 0:  # nothing is read-only for root
-            for parent in tmp_path.parents:
-                if "pytest" in parent.name:
-                    parent.chmod(parent.stat().st_mode | 0o055)
-            os.setuid(65534)
+        as_somebody_else(tmp_path)
         with Store(tmp_path) as store:
             store.keep(DONE.model_copy(update={"id": "other-0123456789abcdef"}))
 
-    assert in_child(reopen) == 3
+    assert in_child(reopen) == f"cannot write to the folder {tmp_path / CELLS}: Permission denied"
     for place in (tmp_path, tmp_path / CELLS):
         place.chmod(0o755)
     with Store(tmp_path) as store:
         assert list(store.names()) == [CELL.id]
+
+
+def test_what_cannot_be_read_is_not_taken_for_missing_or_broken(tmp_path):
+    with Store(tmp_path) as store:
+        store.keep(DONE)
+    file = tmp_path / CELLS / f"{CELL.id}.json"
+    tmp_path.chmod(0o755)
+    (tmp_path / CELLS).chmod(0o755)
+    file.chmod(0)
+
+    def read():
+        as_somebody_else(tmp_path)
+        Store(tmp_path).head(CELL.id)
+
+    assert in_child(read) == f"cannot read {file}: Permission denied"
+    (tmp_path / CELLS).chmod(0)
+
+    def look():
+        as_somebody_else(tmp_path)
+        Store(tmp_path).names()
+
+    assert in_child(look) == f"cannot read the folder {tmp_path / CELLS}: Permission denied"
+    (tmp_path / CELLS).chmod(0o755)
+
+
+@pytest.mark.parametrize("name", [CLAIMS, LOG])
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(GradleakError, match=f"{name}: Is a directory"), Store(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("file", "it is there and is no folder"), ("x" * 300, "too long"), ("a\0b", "null")]
+)
+def test_a_folder_that_cannot_be(tmp_path, name, reason):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GradleakError, match=f"cannot write to the folder .*{reason}"), output_folder(tmp_path / name):
+        pass

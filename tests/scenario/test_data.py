@@ -68,6 +68,8 @@ def test_json_lines(tmp_path):
         ("a.csv", "text,label\nx,1\n", ("txt", None), "did you mean 'text'"),
         ("a.csv", "text,label\nx,1\n", ("3", None), "no column 3"),
         ("a.csv", "text,label\nx\n", (None, None), "row 2 has 1 columns"),
+        ("a.csv", "text,label\nx,1\ny, \n", (None, None), "row 3 has a text and no label"),
+        ("a.jsonl", '{"text": "x", "label": null}\n', (None, None), "line 1 has a text and no label"),
         ("a.jsonl", "{oops\n", (None, None), "line 1 is not JSON"),
         ("a.jsonl", "[1]\n", (None, None), "not a JSON object"),
         ("a.jsonl", '{"text": 5}\n', (None, None), "is not a text"),

@@ -9,10 +9,12 @@ from rich.console import Console
 
 from gradleak import GradleakError
 from gradleak.scoring.interval import Interval
+from gradleak.terminal import print_results
 from gradleak.verdict.gather import gather
 from gradleak.verdict.judge import judge
 from gradleak.verdict.model import FILE, Verdict
 from gradleak.verdict.show import print_verdict
+from gradleak.words import remarks
 
 LOW = [5, 6, 4, 5, 6, 5, 4, 6, 5, 5]
 
@@ -36,7 +38,7 @@ def test_what_leaked_is_counted_by_names_and_numbers():
     assert (leaked.sentences, leaked.whole, leaked.certified) == (3, 1, 1)
     assert (leaked.pieces.names.found, leaked.pieces.names.total) == (2, 3)
     text = shown(judge([audit([100, 60, 20], certified=True)]))
-    assert "2 of 3 names (guessing hits 0.3) and 3 of 3 numbers (guessing hits 0.0)" in text
+    assert "2 of 3 names came back where guessing hits 0.3; 3 of 3 numbers came back where guessing hits none" in text
     assert "capitalised words" in text
 
 
@@ -44,7 +46,7 @@ def test_counts_of_older_results_stand_alone():
     old = audit([100, 60, 20])
     old.trials[1] = old.trials[1].model_copy(update={"control_pieces": None})
     assert judge([old]).scenarios[0].attacks[0].leaked.guessed is None
-    assert "2 of 3 names and 3 of 3 numbers" in shown(judge([old]))
+    assert "2 of 3 names came back; 3 of 3 numbers came back" in shown(judge([old]))
 
 
 def test_strongest_first_and_every_attack_is_told():
@@ -128,3 +130,27 @@ def test_folders(tmp_path):
             bad.mkdir()
         with pytest.raises(GradleakError, match=r"no folder|holds no results\.json"):
             gather(bad)
+
+
+def test_scores_keep_their_meanings_where_there_is_room():
+    for width, there in ((80, False), (160, True)):
+        console = Console(file=io.StringIO(), width=width)
+        print_results(audit([30, 40]), console)
+        text = console.file.getvalue()
+        assert ("longest run of words in the right order" in text) == there
+        assert "…" not in text
+
+
+def test_notes_that_differ_in_their_numbers_are_one_remark():
+    results = audit([30, 40, 50])
+    for number, trial in enumerate(results.trials):
+        trial.reconstruction.notes += [
+            f"layer.{number % 2}.x falls from {number}.5e-02 to 1",
+            f"only {number} starts",
+        ]
+    lines = [line for line in remarks(results) if line.startswith(("Layer", "Only"))]
+    assert lines == [
+        "Only 0 starts (3 trials).",
+        "Layer.0.x falls from 0.5e-02 to 1 (2 trials).",
+        "Layer.1.x falls from 1.5e-02 to 1 (1 trial).",
+    ]

@@ -78,7 +78,10 @@ def class_number(model: TargetModel, label: int | str) -> int:
     if isinstance(label, str):
         names = {str(k).lower(): int(v) for k, v in (model.module.config.label2id or {}).items()}
         if label.lower() not in names:
-            raise GradleakError(f"label {label!r} is not a class of {model.name}; it has {', '.join(names)}")
+            raise GradleakError(
+                f"label {label!r} is not a class of {model.name}; it has {', '.join(names)}, or the "
+                f"numbers 0 to {model.num_labels - 1}"
+            )
         return names[label.lower()]
     if not 0 <= label < model.num_labels:
         raise GradleakError(

@@ -98,7 +98,8 @@ def _tabular(path: Path, delimiter: str, text_column: str | None, label_column: 
         if needed >= len(row):
             raise GradleakError(f"{path}: row {number} has {len(row)} columns, column {needed + 1} was asked for")
         if row[text_at].strip():
-            yield Row(row[text_at].strip(), None if label_at is None else _label(row[label_at]))
+            label = None if label_at is None else _label(row[label_at], f"{path}: row {number}")
+            yield Row(row[text_at].strip(), label)
 
 
 def _column(
@@ -161,12 +162,15 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
             if not isinstance(text, str):
                 raise GradleakError(f"{path}: line {number}: {keys[text_at]!r} is not a text")
             if text.strip():
-                yield Row(text.strip(), None if label_at is None else _label(entry[keys[label_at]]))
+                label = None if label_at is None else _label(entry[keys[label_at]], f"{path}: line {number}")
+                yield Row(text.strip(), label)
 
 
-def _label(value: object) -> int | str:
+def _label(value: object, place: str) -> int | str:
     """Class numbers as numbers, anything else as the name of a class."""
-    text = str(value).strip()
+    text = "" if value is None else str(value).strip()
+    if not text:
+        raise GradleakError(f"{place} has a text and no label: fill it in, or take the row out")
     return int(text) if _is_number(text.removeprefix("-")) else text
 
 

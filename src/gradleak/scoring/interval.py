@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy  # its parts are loaded when they are first used: reading a result needs none
 from pydantic import BaseModel, ConfigDict
-from scipy import stats
 
 RESAMPLES = 5000
 
@@ -45,7 +45,7 @@ def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.
     mean = float(data.mean())
     if len(data) == 1:
         return Interval(mean=mean, low=floor, high=ceiling)
-    result = stats.bootstrap(
+    result = scipy.stats.bootstrap(
         (data,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
     )
     low, high = result.confidence_interval
@@ -65,7 +65,7 @@ def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0)
         return Interval(mean=mean, low=-reach, high=reach)
     if not ours.std() and not theirs.std():
         return Interval(mean=mean, low=mean, high=mean)
-    bounds = stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.95)
+    bounds = scipy.stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.95)
     return Interval(mean=mean, low=max(float(bounds.low), -reach), high=min(float(bounds.high), reach))
 
 
@@ -81,5 +81,5 @@ def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
     mean = float(data.mean())
     if len(data) == 1:
         return Interval(mean=mean, low=floor, high=ceiling)
-    reach = float(stats.t.ppf(0.975, len(data) - 1) * data.std(ddof=1) / np.sqrt(len(data)))
+    reach = float(scipy.stats.t.ppf(0.975, len(data) - 1) * data.std(ddof=1) / np.sqrt(len(data)))
     return Interval(mean=mean, low=max(mean - reach, floor), high=min(mean + reach, ceiling))

@@ -58,7 +58,9 @@ class Attempt:
     def interval(self, metric: str) -> Interval:
         """Over all trials; that of a single audit was computed when it ran."""
         if any(metric not in one.summary for one in self.audits):
-            raise GradleakError(f"an audit of {self.scenario.model} has no {metric}: an older gradleak wrote it")
+            raise GradleakError(
+                f"an audit of {self.scenario.model} has no {metric}: an older gradleak wrote it; run it again"
+            )
         if len(self.audits) == 1:
             return self.audits[0].summary[metric]
         return bootstrap([trial.scores[metric] for trial in self.trials])

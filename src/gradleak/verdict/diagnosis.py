@@ -115,7 +115,7 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
             )
         case "noise":
             against = "above" if numbers["ratio"] > 1 else "below, but large enough to hide what is exact"
-            return f"noise of {numbers['ratio']:.2g} times the signal's norm, {against}" + (
+            return f"noise of {_rounded(numbers['ratio'])} times the signal's norm, {against}" + (
                 " the signal" if numbers["ratio"] > 1 else ""
             )
         case "coarse-values":
@@ -133,6 +133,15 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
         case "no-gap":
             return "the spectra show no rank: the batch is too large for them, or noise covers them"
     return "nothing known stood in the way: the search did not find them, and a longer or better one may"
+
+
+def _rounded(ratio: float) -> str:
+    """Two digits, written out.
+
+    >>> _rounded(512.3), _rounded(2.51), _rounded(0.0123)
+    ('510', '2.5', '0.012')
+    """
+    return f"{float(f'{ratio:.2g}'):,.10g}"
 
 
 def _missing(attempt: Attempt) -> str:

@@ -64,10 +64,7 @@ def leaked_words(one: AttackVerdict) -> list[str]:
         guessed = leaked.guessed
         names = _share("name", leaked.pieces.names, None if guessed is None else guessed.names)
         numbers = _share("number", leaked.pieces.numbers, None if guessed is None else guessed.numbers)
-        lines.append(
-            f"{names} and {numbers} stand in what was read back ({_NAMES[leaked.pieces.names_by]}; numbers by "
-            "pattern)."
-        )
+        lines.append(f"{names}; {numbers} ({_NAMES[leaked.pieces.names_by]}; numbers by pattern).")
     return [line[0].upper() + line[1:] for line in lines]
 
 
@@ -101,11 +98,12 @@ def _count(one: AttackVerdict) -> str:
 def _share(noun: str, count: Count, guessed: Count | None) -> str:
     """How many came back, and how many guessing would have hit of as many."""
     if not count.total:
-        return f"no {noun} (there are none)"
-    chance = (
-        f" (guessing hits {count.total * guessed.found / guessed.total:.1f})" if guessed and guessed.total else ""
-    )
-    return f"{count.found} of {counted(count.total, noun)}{chance}"
+        return f"there is no {noun} in the texts"
+    came_back = f"{count.found} of {counted(count.total, noun)} came back"
+    if guessed is None or not guessed.total:
+        return came_back
+    hits = f"{count.total * guessed.found / guessed.total:.1f}" if guessed.found else "none"
+    return f"{came_back} where guessing hits {hits}"
 
 
 def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
