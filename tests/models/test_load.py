@@ -38,6 +38,14 @@ def test_broken_files_are_said_in_one_line(folder, file, content, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_folder_without_a_tokenizer_is_refused(folder):
+    """The library makes one up of special tokens, to which every word is unknown."""
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(GradleakError, match="has no tokenizer"):
+        load_model(folder)
+
+
 def test_a_tokenizer_with_more_tokens_than_the_model_is_said(folder):
     module = tiny_model("bert", "classification").module
     module.resize_token_embeddings(40)
