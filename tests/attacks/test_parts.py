@@ -1,5 +1,6 @@
 """The pieces of the search: orders, schedules, what the gradient gives away, nearest tokens."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -154,6 +155,24 @@ def test_arrangements_are_distinct_and_keep_the_counts(counts):
     found = list(arrangements(counts, ordered=True))
     assert len({tuple(labels) for labels in found}) == len(found)
     assert all([labels.count(c) for c in range(len(counts))] == counts for labels in found)
+
+
+def test_arrangements_come_in_order_also_of_thousands_of_sentences():
+    """A batch of more than a thousand sentences went too deep for the interpreter."""
+    plain = [0, 0, 1, 2]
+    every = [list(order) for order in sorted(set(itertools.permutations(plain)))]
+    assert list(arrangements((2, 1, 1), ordered=True)) == every
+    first, second = itertools.islice(arrangements((2000, 1000), ordered=True), 2)
+    assert first == [0] * 2000 + [1] * 1000
+    assert second == [0] * 1999 + [1, 0] + [1] * 999
+
+
+def test_a_step_size_that_cannot_be_is_said(tiny_bert):
+    update = Client(tiny_bert, rule="fedavg:lr=0.1").update(TEXTS, [0, 1, 1])
+    client = update.manifest.client.model_copy(update={"lr": 1e-300})
+    forged = dataclasses.replace(update, manifest=update.manifest.model_copy(update={"client": client}))
+    with pytest.raises(GradleakError, match=r"size 1e-300.* infinite"):
+        as_gradient(forged)
 
 
 def test_small_steps_average_to_the_gradient(tiny_bert):

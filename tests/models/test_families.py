@@ -151,5 +151,5 @@ def test_too_long_and_empty_texts_are_refused(tiny_bert):
 def test_a_folder_without_a_tokenizer_is_refused(family, task, tmp_path):
     """The library makes up one without words, and every text would be read as unknown tokens."""
     tiny_model(family, task).module.save_pretrained(tmp_path)
-    with pytest.raises(GradleakError, match="has no tokenizer"):
+    with pytest.raises(GradleakError, match="tokenizer"):
         load_model(tmp_path)

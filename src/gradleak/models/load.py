@@ -73,12 +73,7 @@ def load_model(
         module, loaded_tokenizer = _weights(name, folder, config, chosen, num_labels, head_seed)
     if chosen == "classification" and module.config.num_labels < 2:
         raise GradleakError(f"{name} has one output; a classifier needs two classes or more (--num-labels)")
-    model = TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
-    if not bool(model.text_tokens.any()):  # the library makes up a tokenizer of special tokens where it finds none
-        raise GradleakError(
-            f"model {name!r} has no tokenizer: save it beside the weights with tokenizer.save_pretrained"
-        )
-    return model
+    return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
 
 
 def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
@@ -179,6 +174,11 @@ def _weights(
             **extra,
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
+    if len(tokenizer.get_vocab()) <= len(set(tokenizer.all_special_tokens)):
+        # Where there are no files, a tokenizer without words is made up: every text would become unknown tokens.
+        raise GradleakError(
+            f"model {name!r} has no tokenizer: save it beside the weights with tokenizer.save_pretrained"
+        )
     missing = set(info["missing_keys"]) | {key[0] for key in info.get("mismatched_keys", ())}
     _draw(module, missing, config, head_seed)
     return module.float(), tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradleak.errors import GradleakError
 from gradleak.update import Update
 
 
@@ -17,4 +18,9 @@ def as_gradient(update: Update) -> Update:
     if rule.name == "fedsgd":
         return update
     scale = 1 / (rule.lr * update.local_steps)
-    return dataclasses.replace(update, tensors={name: t * scale for name, t in update.tensors.items()})
+    tensors = {name: t * scale for name, t in update.tensors.items()}
+    if not all(bool(t.isfinite().all()) for t in tensors.values()):
+        raise GradleakError(
+            f"local steps of size {rule.lr:g}, as the manifest says, would make this update's gradient infinite"
+        )
+    return dataclasses.replace(update, tensors=tensors)

@@ -77,12 +77,17 @@ def arrangements(counts: Sequence[int], *, ordered: bool) -> Iterator[list[int]]
 
 
 def _orders(labels: list[int]) -> Iterator[list[int]]:
-    if not labels:
-        yield []
-    for first in sorted(set(labels)):
-        rest = labels.copy()
-        rest.remove(first)
-        yield from ([first, *others] for others in _orders(rest))
+    """A sorted list in every order, each once, the next larger one each time."""
+    order = labels.copy()
+    while True:
+        yield order.copy()
+        rises = [n for n in range(len(order) - 1) if order[n] < order[n + 1]]
+        if not rises:
+            return
+        here = rises[-1]
+        there = max(n for n in range(here + 1, len(order)) if order[n] > order[here])
+        order[here], order[there] = order[there], order[here]
+        order[here + 1 :] = reversed(order[here + 1 :])
 
 
 def _head(update: Update, model: TargetModel) -> tuple[Tensor | None, Tensor | None]:
