@@ -86,6 +86,7 @@ def bare(module: Any) -> Any:
 def difference(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights before minus weights after, of the parameters that moved: the others were not trained.
 
+    >>> import torch
     >>> difference({"a": torch.ones(2), "b": torch.ones(1)}, {"a": torch.zeros(2), "b": torch.ones(1)})
     {'a': tensor([1., 1.])}
     """
