@@ -1,6 +1,7 @@
 """From a file to cells: every combination once, under a name that changes with what decides the result."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,12 @@ def test_every_combination_is_there(sizes, chains, attacks, seeds):
     assert len(audits) == config.count == len(sizes) * len(chains) * len(attacks) * seeds
     assert {audit.seed for audit in audits} == set(range(seeds))
     assert {audit.defenses == () for audit in audits} == {chain == "none" for chain in chains}
+
+
+def test_the_example_is_a_sweep():
+    example = load_sweep(Path(__file__).parents[2] / "examples" / "sweep.yaml")
+    assert example.count == 24
+    assert example.limits.seconds == 60
 
 
 def test_the_same_cell_listed_twice_is_one(make):

@@ -170,6 +170,7 @@ def test_a_stopped_sweep_says_what_it_did_not_run(make, tmp_path):
     found = preview(make(), tmp_path)
     assert (found.cells, len(found.todo), found.estimate.unknown) == (4, 4, 4)
     run(make(), tmp_path)
+    assert preview(make(together=2), tmp_path / "none").groups == 2
     found = preview(make(seeds=4), tmp_path)
     assert (found.statuses, len(found.todo), found.estimate.unknown) == ({"completed": 4}, 4, 0)
     assert found.estimate.seconds > 0

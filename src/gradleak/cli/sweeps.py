@@ -100,5 +100,6 @@ def _show_plan(config: SweepConfig, workers: int | None, retry_failed: bool) -> 
         typer.echo(f"  {describe(cell.settings)}")
     done = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items())) or "none yet"
     count = workers if workers is not None else workers_that_fit(config.threads)
-    typer.echo(f"{found.cells} cells; finished: {done}; to run: {len(found.todo)}")
+    groups = f" in {found.groups} groups" if found.groups < len(found.todo) else ""
+    typer.echo(f"{found.cells} cells; finished: {done}; to run: {len(found.todo)}{groups}")
     typer.echo(f"cost: {in_words(found.estimate, len(found.todo), count, config.limits)}")

@@ -95,6 +95,7 @@ class Preview:
     cells: int
     statuses: dict[str, int]
     todo: list[Cell]
+    groups: int
     estimate: Estimate
 
 
@@ -112,5 +113,6 @@ def preview(
         cells=len(cells),
         statuses=dict(Counter(outlook.statuses.values())),
         todo=outlook.todo,
+        groups=len(outlook.groups),
         estimate=estimate(outlook.todo, measured, config.limits),
     )
