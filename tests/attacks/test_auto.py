@@ -10,7 +10,9 @@ from tiny import TEXTS, TOLD, tiny_model
 from gradleak import Client, TargetModel, attack
 from gradleak.attacks.film import Film, FilmOptions
 from gradleak.attacks.parts import encoders
+from gradleak.attacks.parts.initial import AT_ONCE, MOST
 from gradleak.budget import Budget
+from gradleak.matching.engine import FactorEngine
 
 QUICK = {"steps": 6, "prior": "none"}
 
@@ -93,3 +95,21 @@ def test_a_stage_that_was_cut_short_is_said(tiny_bert: TargetModel) -> None:
         (found,) = attack(update, tiny_bert, "auto", budget=Budget(steps=steps), steps=50, prior="none")
         whole = all(sentence.certified for sentence in found.sentences) and len(found.sentences) == 2
         assert whole or found.status == "budget-exhausted"
+
+
+def test_many_guesses_do_not_keep_a_search_from_looking_at_its_budget(tiny_bert, monkeypatch):
+    """Lengths that must be guessed are rows of their own; all proposals of all rows at once would take minutes."""
+    real, judged = FactorEngine.values, []
+
+    def counted(engine, dummies):
+        judged.append(len(dummies))
+        return real(engine, dummies)
+
+    monkeypatch.setattr(FactorEngine, "values", counted)
+    updates = [Client(tiny_bert, ("batch_size",)).update(TEXTS[:2], [0, 1]) for _ in range(8)]
+    settings = {"steps": 0, "init_draws": 30, "init_orders": 0, "polish": 0, "prior": "none", "guesses": 12}
+    attack(updates, tiny_bert, "lamp-cos", **settings)
+    rows = judged[0]
+    assert rows > MOST / AT_ONCE
+    assert max(judged) <= MOST
+    assert sum(judged) == 30 * rows

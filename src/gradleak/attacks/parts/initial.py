@@ -15,6 +15,8 @@ from gradleak.progress import Progress
 
 # Proposals of a row that are judged in one call.
 AT_ONCE = 25
+# Proposals of all rows together between two looks at the budget: guesses at lengths can be a hundred rows.
+MOST = 400
 
 
 class StartSettings(Protocol):
@@ -109,10 +111,10 @@ def _improve(
 ) -> tuple[Dummies, Tensor]:
     """Judge `count` proposals of every row; every row keeps its best."""
     embeds = best.embeds
-    for first in range(0, count, AT_ONCE):
-        if budget.tick():
-            break
-        many = min(AT_ONCE, count - first)
+    portion = max(1, min(AT_ONCE, MOST // len(best)))
+    done = 0
+    while done < count and not (budget.over if done % AT_ONCE else budget.tick()):
+        many = min(portion, AT_ONCE - done % AT_ONCE, count - done)
         guesses = torch.stack([propose(row) for row in range(len(best)) for _ in range(many)])
         values = engine.values(best.repeat(many).with_embeds(guesses)).view(len(best), many)
         lowest, which = values.min(dim=1)
@@ -121,4 +123,5 @@ def _improve(
         embeds = torch.where(better[:, None, None, None], chosen, embeds)
         losses = torch.where(better, lowest, losses)
         steps.add(many, losses)
+        done += many
     return best.with_embeds(embeds), losses

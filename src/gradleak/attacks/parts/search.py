@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 TRACE_POINTS = 100
 GLIMPSE_SECONDS = 0.5
 SETTLE_EVERY = 10
+# Rows whose orders are tried between two looks at the budget.
+ROWS_AT_ONCE = 16
 
 
 class MatchingSearch:
@@ -263,14 +265,18 @@ class MatchingSearch:
     def _discrete(self, budget: Budget) -> None:
         """Every sentence in turn takes the best of many orders; later sentences see what earlier ones became."""
         for sentence in range(self.dummies.embeds.shape[1]):
-            if budget.over:
-                return
             rows = (~self.settled).nonzero()[:, 0].tolist()
-            proposals = [self._proposals(row, sentence) for row in rows]
-            chosen = choose(self.engine, proposals, self.options.prior_weight)
-            with torch.no_grad():
-                for row, proposal, winner in zip(rows, proposals, chosen, strict=True):
-                    self.dummies.embeds[row] = proposal.guesses.embeds[winner]
+            for first in range(0, len(rows), ROWS_AT_ONCE):
+                if budget.over:
+                    return
+                self._reorder(rows[first : first + ROWS_AT_ONCE], sentence)
+
+    def _reorder(self, rows: Sequence[int], sentence: int) -> None:
+        proposals = [self._proposals(row, sentence) for row in rows]
+        chosen = choose(self.engine, proposals, self.options.prior_weight)
+        with torch.no_grad():
+            for row, proposal, winner in zip(rows, proposals, chosen, strict=True):
+                self.dummies.embeds[row] = proposal.guesses.embeds[winner]
 
     def _proposals(self, row: int, sentence: int) -> Proposals:
         """Other orders of one sentence's tokens, with what the prior thinks of each."""
