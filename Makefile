@@ -16,8 +16,8 @@ test: assets
 	$(BIN)/pytest -n auto --maxprocesses 4
 
 test-integrations: $(INTEGRATIONS)/ready
-	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/integrations
-	$(INTEGRATIONS)/bin/python -m pytest tests/runner/test_ray.py
+	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations
+	$(INTEGRATIONS)/bin/python -m pytest tests/experiments/test_ray.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from gradleak import Client, load_model
-from gradleak.attacks.parts.candidates import TOLERANCE, first_inputs
-from gradleak.attacks.parts.certify import attention_parts, joint_span
+from gradleak.attacks.spans.candidates import TOLERANCE, first_inputs
+from gradleak.attacks.spans.certify import attention_parts, joint_span
 
 TEXTS = ["Her biopsy came back clear.", "We moved him to ward six.", "The loan was refused.", "Call me tonight."]
 LABELS = [0, 1, 1, 0]

@@ -10,7 +10,7 @@ import argparse
 import torch
 
 from gradleak import load_model
-from gradleak.scenario.data import read_data
+from gradleak.data.texts import read_data
 
 LR, STEPS, SENTENCES = 0.01, 2, 4
 

@@ -23,8 +23,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from gradleak import load_model
-from gradleak.integrations.flower import record_on_client, record_on_server
-from gradleak.scenario.data import read_data
+from gradleak.data.texts import read_data
+from gradleak.updates.integrations.flower import record_on_client, record_on_server
 
 EPOCHS, BATCH, LR = 1, 2, 0.01
 RULE = f"fedavg:epochs={EPOCHS},batch={BATCH},lr={LR}"

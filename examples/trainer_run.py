@@ -13,8 +13,8 @@ from pathlib import Path
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
 from gradleak import load_model
-from gradleak.integrations.hf_trainer import RecordUpdates
-from gradleak.scenario.data import read_data
+from gradleak.data.texts import read_data
+from gradleak.updates.integrations.hf_trainer import RecordUpdates
 
 
 def main() -> None:

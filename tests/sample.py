@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
-from gradleak.environment import Environment
-from gradleak.results import AttackInfo, Observed, Results, Scenario, Trial
+from gradleak.audit.results import AttackInfo, Observed, Results, Scenario, Trial
+from gradleak.core.environment import Environment
 from gradleak.scoring.batch import batch_metrics
 from gradleak.scoring.entities import entity_recall
 from gradleak.scoring.interval import bootstrap
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
 from gradleak.scoring.text import rouge
-from gradleak.update import ClientRule
+from gradleak.updates.update import ClientRule
 
 _PAIRS = [
     ("Rosa moved to ward six.", "rosa moved six to", ["Rosa", "ward six"]),

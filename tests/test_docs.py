@@ -1,6 +1,6 @@
 """What the documentation says exists: commands, options, files, extras, links, code that compiles.
 
-Commands are only parsed here; `tests/integrations/test_docs_run.py` runs those of the guides.
+Commands are only parsed here; `tests/updates/integrations/test_docs_run.py` runs those of the guides.
 """
 
 from __future__ import annotations

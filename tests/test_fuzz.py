@@ -22,13 +22,13 @@ from safetensors.torch import save
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError
-from gradleak.cells import readable
-from gradleak.config import AuditConfig, load_config
-from gradleak.pictures import read_pictures
-from gradleak.runner.plan import SweepConfig, load_sweep
-from gradleak.scenario.data import read_data
-from gradleak.tradeoff.config import load_frontier
-from gradleak.update import MANIFEST, TENSORS, load_update
+from gradleak.audit.spec import AuditConfig, load_config
+from gradleak.data.pictures import read_pictures
+from gradleak.data.texts import read_data
+from gradleak.experiments.frontier.config import load_frontier
+from gradleak.experiments.kept import readable
+from gradleak.experiments.sweep.plan import SweepConfig, load_sweep
+from gradleak.updates.update import MANIFEST, TENSORS, load_update
 
 COUNTS: Counter[str] = Counter()
 # Far longer than any of these takes; what is still running then hangs.

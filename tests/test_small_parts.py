@@ -12,15 +12,15 @@ from sample import sample_results
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.budget import Budget, parse_duration
-from gradleak.config import AuditConfig, load_config, parse_options
-from gradleak.files import output_folder, replacing, write_text
-from gradleak.highlight import highlight
-from gradleak.reconstructing import print_reconstruction
-from gradleak.registry import Registry
+from gradleak.audit.reconstruct import print_reconstruction
+from gradleak.audit.spec import AuditConfig, load_config, parse_options
+from gradleak.core.budget import Budget, parse_duration
+from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.registry import Registry
+from gradleak.experiments.frontier.config import FrontierConfig
+from gradleak.report.highlight import highlight
+from gradleak.report.wording import threat_model
 from gradleak.scoring.text import rouge, words
-from gradleak.tradeoff.config import FrontierConfig
-from gradleak.words import threat_model
 
 
 def test_registry_imports_late_and_refuses_twice():

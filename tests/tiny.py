@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from vocabularies import byte_pairs, wordpiece
 
 from gradleak import TargetModel, load_model
+from gradleak.data.texts import read_data
 from gradleak.models.families import FAMILIES
-from gradleak.scenario.data import read_data
 
 CASES = [(family.name, task) for family in FAMILIES.values() for task in family.tasks]
 

@@ -12,29 +12,29 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 from gradleak.version import __version__
 
 if TYPE_CHECKING:
     from gradleak.attacks.base import Reconstruction
     from gradleak.attacks.images.run import attack_images
     from gradleak.attacks.run import attack
-    from gradleak.auditing import audit
-    from gradleak.checkpoints.run import audit_checkpoints
-    from gradleak.image_auditing import audit_images
-    from gradleak.leakmap.run import leak_map
+    from gradleak.audit.image_run import audit_images
+    from gradleak.audit.run import audit
+    from gradleak.clients.images import ImageClient
+    from gradleak.clients.text import Client
+    from gradleak.data.pictures import Pictures, read_pictures
+    from gradleak.experiments.checkpoints.run import audit_checkpoints
+    from gradleak.experiments.frontier.run import frontier
+    from gradleak.experiments.frontier.utility import utility
+    from gradleak.experiments.map.run import leak_map
+    from gradleak.experiments.sweep.run import sweep
     from gradleak.models.image import ImageModel, load_image_model
     from gradleak.models.load import load_model
-    from gradleak.models.target import TargetModel
-    from gradleak.pictures import Pictures, read_pictures
-    from gradleak.runner.sweep import sweep
-    from gradleak.scenario.client import Client
-    from gradleak.scenario.image_client import ImageClient
+    from gradleak.models.text import TargetModel
     from gradleak.scoring.score import score
     from gradleak.scoring.score_images import score_images
-    from gradleak.tradeoff.frontier import frontier
-    from gradleak.tradeoff.utility import utility
-    from gradleak.update import Update, load_update
+    from gradleak.updates.update import Update, load_update
 
 __all__ = [
     "Client",
@@ -65,28 +65,28 @@ __all__ = [
 
 # Imported on first use: torch and transformers take seconds to load, and `gradleak --help` needs neither.
 _HOMES = {
-    "Client": "gradleak.scenario.client",
-    "ImageClient": "gradleak.scenario.image_client",
+    "Client": "gradleak.clients.text",
+    "ImageClient": "gradleak.clients.images",
     "ImageModel": "gradleak.models.image",
-    "Pictures": "gradleak.pictures",
+    "Pictures": "gradleak.data.pictures",
     "Reconstruction": "gradleak.attacks.base",
-    "TargetModel": "gradleak.models.target",
-    "Update": "gradleak.update",
+    "TargetModel": "gradleak.models.text",
+    "Update": "gradleak.updates.update",
     "attack": "gradleak.attacks.run",
     "attack_images": "gradleak.attacks.images.run",
-    "audit": "gradleak.auditing",
-    "audit_checkpoints": "gradleak.checkpoints.run",
-    "audit_images": "gradleak.image_auditing",
-    "frontier": "gradleak.tradeoff.frontier",
-    "leak_map": "gradleak.leakmap.run",
+    "audit": "gradleak.audit.run",
+    "audit_checkpoints": "gradleak.experiments.checkpoints.run",
+    "audit_images": "gradleak.audit.image_run",
+    "frontier": "gradleak.experiments.frontier.run",
+    "leak_map": "gradleak.experiments.map.run",
     "load_image_model": "gradleak.models.image",
     "load_model": "gradleak.models.load",
-    "load_update": "gradleak.update",
-    "read_pictures": "gradleak.pictures",
+    "load_update": "gradleak.updates.update",
+    "read_pictures": "gradleak.data.pictures",
     "score": "gradleak.scoring.score",
     "score_images": "gradleak.scoring.score_images",
-    "sweep": "gradleak.runner.sweep",
-    "utility": "gradleak.tradeoff.utility",
+    "sweep": "gradleak.experiments.sweep.run",
+    "utility": "gradleak.experiments.frontier.utility",
 }
 
 

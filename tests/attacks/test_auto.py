@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from gradleak.attacks.parts import encoders
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TargetModel, attack
-from gradleak.attacks.film import Film, FilmOptions
-from gradleak.attacks.parts import encoders
-from gradleak.attacks.parts.initial import AT_ONCE, MOST
-from gradleak.budget import Budget
+from gradleak.attacks.film.attack import Film, FilmOptions
+from gradleak.attacks.search.initial import AT_ONCE, MOST
+from gradleak.core.budget import Budget
 from gradleak.matching.engine import FactorEngine
 
 QUICK = {"steps": 6, "prior": "none"}
@@ -61,7 +61,7 @@ def test_what_proofs_leave_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     def unfinished(*arguments: object) -> object:
         return dataclasses.replace(found_of(*arguments), complete=False)
 
-    monkeypatch.setattr("gradleak.attacks.exact.recover_encoder", unfinished)
+    monkeypatch.setattr("gradleak.attacks.exact.attack.recover_encoder", unfinished)
     (found,) = attack(Client(model).update(TEXTS, [0, 1, 0]), model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] == ["exact", "subspace", "subspace"]
     assert [s.certified for s in found.sentences] == [True, False, False]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, TargetModel, attack, audit
-from gradleak.attacks.parts.rows import present_rows
-from gradleak.scenario.data import Row
+from gradleak.attacks.evidence.rows import present_rows
+from gradleak.data.texts import Row
 
 
 def tokens_of(model: TargetModel) -> set[str]:

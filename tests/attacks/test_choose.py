@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradleak.attacks.parts.choose import Proposals, choose
+from gradleak.attacks.search.choose import Proposals, choose
 from gradleak.matching.dummies import Dummies
 
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TargetModel, attack
-from gradleak.attacks.lamp import LampCos, LampL2L1
-from gradleak.attacks.matching import adapted
-from gradleak.attacks.parts.defended import Seen, grid_step, surviving, what_shows
-from gradleak.attacks.parts.shares import signal_shares
+from gradleak.attacks.evidence.defended import Seen, grid_step, surviving, what_shows
+from gradleak.attacks.evidence.shares import signal_shares
+from gradleak.attacks.search.attack import adapted
+from gradleak.attacks.search.lamp import LampCos, LampL2L1
 from gradleak.defenses.coarse import rounded
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import FactorEngine
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 LABELS = [0, 1, 1]
 

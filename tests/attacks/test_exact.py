@@ -9,14 +9,14 @@ import torch
 from tiny import CASES, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
 from gradleak import Client, TargetModel, attack, load_model
-from gradleak.attacks.exact import recover
-from gradleak.attacks.parts.certify import Certifier
-from gradleak.attacks.parts.endings import endings
-from gradleak.attacks.parts.growing import Prefix
-from gradleak.attacks.parts.peel import sentence_gradient
-from gradleak.attacks.parts.remaining import remaining
-from gradleak.budget import Budget
-from gradleak.update import Update
+from gradleak.attacks.exact.attack import recover
+from gradleak.attacks.exact.endings import endings
+from gradleak.attacks.exact.growing import Prefix
+from gradleak.attacks.exact.peel import sentence_gradient
+from gradleak.attacks.exact.remaining import remaining
+from gradleak.attacks.spans.certify import Certifier
+from gradleak.core.budget import Budget
+from gradleak.updates.update import Update
 
 # Wide enough for the tokens of three sentences: the rank limit is the width.
 WIDTH = 128

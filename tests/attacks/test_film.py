@@ -14,15 +14,15 @@ from tiny import TEXTS, tiny_model
 from torch import Tensor
 
 from gradleak import Client, GradleakError, TargetModel, attack, load_model
-from gradleak.attacks.parts.beam import BeamSettings, Grown, NGrams, Stock, distinct, search
-from gradleak.attacks.parts.explained import Explainer, inverted
-from gradleak.attacks.parts.reading import ExplainedReader, PlainReader
-from gradleak.attacks.parts.rearrange import rearranged
-from gradleak.attacks.parts.rows import leverages, predicted_rows, standing_out
-from gradleak.attacks.parts.starts import sentence_ends, start_tokens
-from gradleak.attacks.parts.tokens import _counts, tokens_of
+from gradleak.attacks.evidence.rows import leverages, predicted_rows, standing_out
+from gradleak.attacks.evidence.tokens import _counts, tokens_of
+from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, Stock, distinct, search
+from gradleak.attacks.film.explained import Explainer, inverted
+from gradleak.attacks.film.reading import ExplainedReader, PlainReader
+from gradleak.attacks.film.rearrange import rearranged
+from gradleak.attacks.film.starts import sentence_ends, start_tokens
 from gradleak.bench.beam import WholeReader, _grown
-from gradleak.budget import Budget
+from gradleak.core.budget import Budget
 from gradleak.matching.sizes import GradientSizes
 
 FAMILIES = ("gpt2", "llama")

@@ -8,14 +8,14 @@ import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TargetModel, attack, audit
-from gradleak.attacks.parts.certify import Certifier
-from gradleak.attacks.parts.defended import Seen, what_shows
-from gradleak.attacks.parts.lengths import total_tokens
+from gradleak.attacks.evidence.defended import Seen, what_shows
+from gradleak.attacks.evidence.lengths import total_tokens
+from gradleak.attacks.spans.certify import Certifier
 from gradleak.models.selection import fused_with
 from gradleak.report.build import render
+from gradleak.report.wording import threat_model
 from gradleak.scoring.truth import truth_distance
 from gradleak.verdict.gather import Gathered
-from gradleak.words import threat_model
 
 QUICK = {"steps": 3, "prior": "none"}
 
@@ -73,7 +73,7 @@ def test_likely_tokens_first_find_the_same(family: str, monkeypatch: pytest.Monk
     texts = [TEXTS[0], "Rosa moved to the ward.", TEXTS[1]]
     update = Client(model, observe="layer:3").update(texts)
     (slow,) = attack(update, model, "exact")
-    monkeypatch.setattr("gradleak.attacks.parts.growing.LIKELIEST", 5)
+    monkeypatch.setattr("gradleak.attacks.exact.growing.LIKELIEST", 5)
     (quick,) = attack(update, model, "exact")
     assert {tuple(s.tokens) for s in quick.sentences} == {tuple(s.tokens) for s in slow.sentences}
     assert {tuple(s.tokens) for s in quick.sentences} == {row[:-1] for row in contents(model, texts)}

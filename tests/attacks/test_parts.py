@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, GradleakError, load_model
-from gradleak.attacks.matching import MatchingOptions
-from gradleak.attacks.parts.frame import empty_dummies
-from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.knowledge import gather
-from gradleak.attacks.parts.labels import _nearest_counts, arrangements, label_counts, label_of_one
-from gradleak.attacks.parts.lengths import _splits, length_guesses, longest_sentence, total_tokens
-from gradleak.attacks.parts.reorder import MOVES, propose
-from gradleak.attacks.parts.schedule import learning_rate
-from gradleak.attacks.parts.sharing import sharings
-from gradleak.attacks.parts.vocabulary import Vocabulary
+from gradleak.attacks.evidence.knowledge import gather
+from gradleak.attacks.evidence.labels import _nearest_counts, arrangements, label_counts, label_of_one
+from gradleak.attacks.evidence.lengths import _splits, length_guesses, longest_sentence, total_tokens
+from gradleak.attacks.evidence.sharing import sharings
+from gradleak.attacks.search.attack import MatchingOptions
+from gradleak.attacks.search.frame import empty_dummies
+from gradleak.attacks.search.reorder import MOVES, propose
+from gradleak.attacks.search.schedule import learning_rate
+from gradleak.attacks.search.vocabulary import Vocabulary
 from gradleak.models.load import save_model
+from gradleak.updates.gradient import as_gradient
 
 
 @given(st.integers(1, 30), st.data())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from gradleak import Client, TargetModel
-from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.shares import signal_shares
+from gradleak.attacks.evidence.shares import signal_shares
+from gradleak.updates.gradient import as_gradient
 
 TEXTS, LABELS = ["She sold the house in May.", "They never answered."], [0, 1]
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client
-from gradleak.attacks.parts.candidates import TOLERANCE, Membership
-from gradleak.attacks.parts.hints import hints
-from gradleak.attacks.parts.lengths import longest_sentence
-from gradleak.attacks.parts.noise import noise_level, tail_level
-from gradleak.attacks.parts.spans import span_of
-from gradleak.attacks.parts.unmix import table_rows, unmix
+from gradleak.attacks.evidence.hints import hints
+from gradleak.attacks.evidence.lengths import longest_sentence
+from gradleak.attacks.evidence.noise import noise_level, tail_level
+from gradleak.attacks.spans.candidates import TOLERANCE, Membership
+from gradleak.attacks.spans.spans import span_of
+from gradleak.attacks.spans.unmix import table_rows, unmix
 
 
 @settings(deadline=None, max_examples=40)

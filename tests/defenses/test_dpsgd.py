@@ -9,7 +9,7 @@ from tiny import TEXTS, tiny_model
 from gradleak import Client, GradleakError, TargetModel
 from gradleak.defenses.accounting import epsilon
 from gradleak.defenses.dpsgd import DpSgd
-from gradleak.words import threat_model
+from gradleak.report.wording import threat_model
 
 LABELS = [0, 1, 1]
 # (noise multiplier, sample rate, steps, δ) and ε by the PLD accountant of dp-accounting 0.6.0:

@@ -4,11 +4,11 @@ import torch
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client
-from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.unrolled import UnrolledEngine
+from gradleak.updates.gradient import as_gradient
 
 RULE = "fedavg:epochs=2,batch=2,lr=0.1"
 

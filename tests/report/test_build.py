@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from sample import sample_results
 
-from gradleak.redact import redact
+from gradleak.audit.redact import redact
 from gradleak.report.build import render as render_folder
 from gradleak.report.build import write_report
-from gradleak.terminal import LiveProgress, print_results
+from gradleak.report.terminal import LiveProgress, print_results
 from gradleak.verdict.gather import Gathered
 
 HOSTILE = '<script>alert("x")</script><img src=//evil.example>'

@@ -11,10 +11,10 @@ import pytest
 from browser import Browser, find_chromium
 from sample import sample_results
 
+from gradleak.audit.results import AttackInfo
 from gradleak.report.build import write_report
 from gradleak.report.compare import write_comparison
 from gradleak.report.rows import COLUMNS, as_csv, sentence_rows
-from gradleak.results import AttackInfo
 from gradleak.verdict.compare import compare
 from gradleak.verdict.gather import Gathered
 

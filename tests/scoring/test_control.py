@@ -3,8 +3,8 @@
 from tiny import TEXTS
 
 from gradleak.attacks.base import Attack, Reconstruction, Sentence
-from gradleak.auditing import Question, audit_together
-from gradleak.scenario.data import Row
+from gradleak.audit.run import Question, audit_together
+from gradleak.data.texts import Row
 
 ROWS = [Row(text, number % 2) for number, text in enumerate(TEXTS)]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradleak import GradleakError, audit, score
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.scenario.data import Row
+from gradleak.data.texts import Row
 from gradleak.scoring.entities import entity_recall, named_entities, recogniser
 
 names = st.lists(st.sampled_from(["Rosa", "Diaz", "Leeds", "May", "5"]), min_size=1, max_size=3).map(" ".join)
@@ -53,7 +53,7 @@ def test_an_audit_scores_entities_where_it_is_asked_to(tiny_bert, monkeypatch):
             return [7] * length
 
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
-    monkeypatch.setattr("gradleak.auditing.recogniser", lambda: None)
+    monkeypatch.setattr("gradleak.audit.run.recogniser", lambda: None)
     monkeypatch.setattr(
         "gradleak.scoring.score.named_entities", lambda text: text.split()[:1] if text[0] == "R" else ()
     )

@@ -4,9 +4,9 @@ import pytest
 from tiny import TEXTS
 
 from gradleak import audit
-from gradleak.auditing import CONTROL_DRAWS
-from gradleak.budget import Budget
-from gradleak.scenario.data import Row
+from gradleak.audit.run import CONTROL_DRAWS
+from gradleak.core.budget import Budget
+from gradleak.data.texts import Row
 from gradleak.verdict.judge import judge
 
 ROWS = [Row(text, number % 2) for number, text in enumerate(TEXTS)]

@@ -8,13 +8,13 @@ from invented import audit
 from rich.console import Console
 
 from gradleak import GradleakError
+from gradleak.report.terminal import print_results
+from gradleak.report.wording import remarks
 from gradleak.scoring.interval import Interval
-from gradleak.terminal import print_results
 from gradleak.verdict.gather import gather
 from gradleak.verdict.judge import judge
 from gradleak.verdict.model import FILE, Verdict
 from gradleak.verdict.show import print_verdict
-from gradleak.words import remarks
 
 LOW = [5, 6, 4, 5, 6, 5, 4, 6, 5, 5]
 

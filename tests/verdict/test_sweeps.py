@@ -4,11 +4,11 @@ import pytest
 from invented import audit
 
 from gradleak import GradleakError
-from gradleak.cells import Cells
-from gradleak.config import AuditConfig
-from gradleak.files import write_text
-from gradleak.runner.cell import Hashes, Seeds, SweepCell
-from gradleak.runner.store import PLAN, Plan
+from gradleak.audit.spec import AuditConfig
+from gradleak.core.files import write_text
+from gradleak.experiments.kept import Cells
+from gradleak.experiments.runner.cell import Hashes, Seeds, SweepCell
+from gradleak.experiments.runner.store import PLAN, Plan
 from gradleak.verdict.gather import gather
 
 LOW = [5, 6, 4, 5, 6, 5, 4, 6, 5, 5]

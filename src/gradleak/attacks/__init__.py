@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradleak.attacks.base import Attack
-from gradleak.registry import Registry
+from gradleak.core.registry import Registry
 
 ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
@@ -11,15 +11,15 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "auto": "gradleak.attacks.auto:Auto",
         "bag": "gradleak.attacks.bag:Bag",
         "control": "gradleak.attacks.control:Control",
-        "exact": "gradleak.attacks.exact:Exact",
-        "film": "gradleak.attacks.film:Film",
-        "dlg": "gradleak.attacks.dlg:Dlg",
-        "lamp-cos": "gradleak.attacks.lamp:LampCos",
-        "lamp-l2": "gradleak.attacks.lamp:LampL2",
-        "lamp-l2l1": "gradleak.attacks.lamp:LampL2L1",
-        "lti": "gradleak.attacks.lti:Lti",
-        "subspace": "gradleak.attacks.subspace:Subspace",
-        "tag": "gradleak.attacks.tag:Tag",
+        "exact": "gradleak.attacks.exact.attack:Exact",
+        "film": "gradleak.attacks.film.attack:Film",
+        "dlg": "gradleak.attacks.search.dlg:Dlg",
+        "lamp-cos": "gradleak.attacks.search.lamp:LampCos",
+        "lamp-l2": "gradleak.attacks.search.lamp:LampL2",
+        "lamp-l2l1": "gradleak.attacks.search.lamp:LampL2L1",
+        "lti": "gradleak.attacks.inversion.attack:Lti",
+        "subspace": "gradleak.attacks.search.subspace:Subspace",
+        "tag": "gradleak.attacks.search.tag:Tag",
     },
     base=Attack,
 )

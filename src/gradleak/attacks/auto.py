@@ -9,25 +9,25 @@ from collections.abc import Collection, Sequence
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
-from gradleak.attacks.exact import Exact, as_reconstruction, recover, show_in
-from gradleak.attacks.film import Film
-from gradleak.attacks.lamp import LampCos
-from gradleak.attacks.matching import MatchingAttack
-from gradleak.attacks.parts.certify import attention_parts
-from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.hints import points_anywhere
-from gradleak.attacks.parts.lengths import shortest_sentence
-from gradleak.attacks.parts.limits import too_little
-from gradleak.attacks.parts.recovery import Outcome
-from gradleak.attacks.parts.remaining import remaining
+from gradleak.attacks.evidence.hints import points_anywhere
+from gradleak.attacks.evidence.lengths import shortest_sentence
+from gradleak.attacks.exact.attack import Exact, as_reconstruction, recover, show_in
+from gradleak.attacks.exact.limits import too_little
+from gradleak.attacks.exact.recovery import Outcome
+from gradleak.attacks.exact.remaining import remaining
+from gradleak.attacks.film.attack import Film
 from gradleak.attacks.reasons import Reason
-from gradleak.attacks.subspace import Subspace
-from gradleak.budget import Budget, StopReason
+from gradleak.attacks.search.attack import MatchingAttack
+from gradleak.attacks.search.lamp import LampCos
+from gradleak.attacks.search.subspace import Subspace
+from gradleak.attacks.spans.certify import attention_parts
+from gradleak.core.budget import Budget, StopReason
+from gradleak.core.peak import peak_memory
+from gradleak.core.progress import Progress
 from gradleak.matching.parameters import unmatchable
-from gradleak.measure import peak_memory
-from gradleak.models.target import TargetModel
-from gradleak.progress import Progress
-from gradleak.update import Update
+from gradleak.models.text import TargetModel
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import Update
 
 # The share of the time left that proving may take, so that matching has some if it is needed.
 EXACT_SHARE = 0.6

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
-from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.attacks.parts.rows import RowRule
-from gradleak.attacks.parts.tokens import tokens_of
+from gradleak.attacks.evidence.rows import RowRule
+from gradleak.attacks.evidence.tokens import tokens_of
 from gradleak.attacks.reasons import told
-from gradleak.budget import Budget
-from gradleak.models.target import TargetModel
-from gradleak.progress import Progress
-from gradleak.update import Update
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
+from gradleak.models.text import TargetModel
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import Update
 
 
 class BagOptions(AttackOptions):

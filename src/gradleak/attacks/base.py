@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from gradleak.attacks.reasons import Reason
-from gradleak.budget import Budget, StopReason
-from gradleak.errors import GradleakError
-from gradleak.models.target import TargetModel
-from gradleak.progress import Progress
-from gradleak.registry import suggest
-from gradleak.update import Update
+from gradleak.core.budget import Budget, StopReason
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import Progress
+from gradleak.core.registry import suggest
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
 
 
 class Sentence(BaseModel):
@@ -79,7 +79,7 @@ Chosen = TypeVar("Chosen", bound=AttackOptions)
 def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen]:
     """The same options under other defaults; types, limits and descriptions stay those of the base.
 
-    >>> from gradleak.attacks.matching import MatchingOptions
+    >>> from gradleak.attacks.search.attack import MatchingOptions
     >>> with_defaults(MatchingOptions, "Hasty", steps=10)().steps
     10
     """

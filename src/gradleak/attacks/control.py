@@ -12,11 +12,11 @@ import torch
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
-from gradleak.budget import Budget
-from gradleak.models.target import TargetModel
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
+from gradleak.models.text import TargetModel
 from gradleak.priors.base import load_prior
-from gradleak.progress import Progress
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 TYPICAL_LENGTH = 12
 

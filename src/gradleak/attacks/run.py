@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from gradleak.attacks import ATTACKS
 from gradleak.attacks.base import Reconstruction
-from gradleak.budget import Budget
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
-from gradleak.update import Update
+from gradleak.core.budget import Budget
+from gradleak.core.progress import SILENT, Progress
+from gradleak.core.seeds import derive_seed
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
 
 
 def attack(
@@ -44,13 +44,3 @@ def attack(
         return []
     seeds = [derive_seed(seed, i) for i in range(len(several))] if isinstance(seed, int) else list(seed)
     return method.run(several, model, budget=budget or Budget(), progress=progress, seeds=seeds)
-
-
-def derive_seed(seed: int, *path: object) -> int:
-    """A seed for one piece of the work, different for every path and the same on every machine.
-
-    >>> derive_seed(0, "trial", 1) == derive_seed(0, "trial", 1) != derive_seed(0, "trial", 2)
-    True
-    """
-    text = "/".join(str(part) for part in (seed, *path))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradleak.attacks.parts.beam import BeamSettings, Grown, NGrams, Reader, search
-from gradleak.attacks.parts.reading import PlainReader
+from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, Reader, search
+from gradleak.attacks.film.reading import PlainReader
 from gradleak.bench.ratio import Ratio, compare
-from gradleak.budget import Budget
-from gradleak.errors import GradleakError
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.models.load import load_model
-from gradleak.models.target import TargetModel
+from gradleak.models.text import TargetModel
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 
 from gradleak.bench.ratio import Ratio, compare
+from gradleak.clients.text import Client
+from gradleak.core.peak import peak_memory
+from gradleak.core.progress import SILENT, Progress
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import FactorEngine
 from gradleak.matching.naive import NaiveEngine
-from gradleak.measure import peak_memory
 from gradleak.models.load import load_model
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
-from gradleak.scenario.client import Client
+from gradleak.models.text import TargetModel
 
 TOKENS = 14
 STEP_PASSES, EVALUATION_PASSES = 4, 2  # products with every weight: forward, backward, and both differentiated

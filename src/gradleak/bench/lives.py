@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
-from gradleak.errors import GradleakError
-from gradleak.runner.store import CELLS, LOG, PLAN
+from gradleak.core.errors import GradleakError
+from gradleak.experiments.runner.store import CELLS, LOG, PLAN
 
 Victim = Literal["driver", "worker", "everything"]
 VICTIMS: tuple[Victim, ...] = ("driver", "worker", "everything")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradleak.attacks.inversion.features import Hashed
+from gradleak.attacks.inversion.samples import SampleGradients
 from gradleak.bench.ratio import Ratio, compare
-from gradleak.errors import GradleakError
-from gradleak.inversion.features import Hashed
-from gradleak.inversion.samples import SampleGradients
+from gradleak.core.errors import GradleakError
 from gradleak.models.load import load_model
-from gradleak.models.target import Batch, TargetModel
+from gradleak.models.text import Batch, TargetModel
 
 # How far the two ways may be apart, as a share of the largest bin: they add up in another order.
 APART = 1e-4

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from gradleak.bench.engine import as_json, bench_engine, candidates_memory, growth
 from gradleak.bench.figure import growth_figure
-from gradleak.errors import GradleakError
-from gradleak.files import write_text
-from gradleak.progress import Progress
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import write_text
+from gradleak.core.progress import Progress
 
 
 def run_engine_bench(

@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradleak.errors import GradleakError
-from gradleak.files import output_folder
-from gradleak.progress import SILENT, Progress
-from gradleak.runner.cell import Limits
-from gradleak.runner.identity import plan_cells
-from gradleak.runner.known import KnownModels
-from gradleak.runner.loop import look
-from gradleak.runner.plan import ModelSpec, SweepConfig
-from gradleak.runner.running import run_cells
-from gradleak.runner.store import CELLS, Store
-from gradleak.runner.table import lines, write_table
-from gradleak.tradeoff.config import AttackSpec
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import output_folder
+from gradleak.core.progress import SILENT, Progress
+from gradleak.experiments.frontier.config import AttackSpec
+from gradleak.experiments.runner.cell import Limits
+from gradleak.experiments.runner.identity import plan_cells
+from gradleak.experiments.runner.known import KnownModels
+from gradleak.experiments.runner.loop import look
+from gradleak.experiments.runner.running import run_cells
+from gradleak.experiments.runner.store import CELLS, Store
+from gradleak.experiments.sweep.plan import ModelSpec, SweepConfig
+from gradleak.experiments.sweep.table import lines, write_table
 
 
 @dataclass(frozen=True)

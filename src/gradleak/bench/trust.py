@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradleak.bench.lives import STAGES, VICTIMS, WITH_WORKERS, Life, Records, Victim, can_look
-from gradleak.budget import Budget
-from gradleak.errors import GradleakError
-from gradleak.files import output_folder, write_text
-from gradleak.progress import SILENT, Progress
-from gradleak.runner.inline import InlineCrew
-from gradleak.runner.plan import ModelSpec, SweepConfig
-from gradleak.runner.sweep import sweep
-from gradleak.runner.table import CSV_FILE, JSON_FILE
-from gradleak.tradeoff.config import AttackSpec
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import output_folder, write_text
+from gradleak.core.progress import SILENT, Progress
+from gradleak.experiments.crews.inline import InlineCrew
+from gradleak.experiments.frontier.config import AttackSpec
+from gradleak.experiments.sweep.plan import ModelSpec, SweepConfig
+from gradleak.experiments.sweep.run import sweep
+from gradleak.experiments.sweep.table import CSV_FILE, JSON_FILE
 
 # The quickest attacks that there are: the more cells a second, the more moments at which a kill could do harm.
 ATTACKS = (AttackSpec(name="bag"), AttackSpec(name="tag", options={"steps": 1, "init_draws": 1, "init_orders": 0}))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 from gradleak.version import __version__
 
 app = typer.Typer(

@@ -25,7 +25,7 @@ def bench_engine(
 ) -> None:
     """The factor engine against the plain one, interleaved in one run."""
     from gradleak.bench.show import run_engine_bench
-    from gradleak.terminal import LiveProgress
+    from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
         run_engine_bench(tuple(models.split(",")), seconds, json, svg, precision, progress)
@@ -41,7 +41,7 @@ def bench_beam(
 ) -> None:
     """The beam search of `film` against the plain way (full vocabulary, no cache), interleaved in one run."""
     from gradleak.bench.beam import bench_beam as run
-    from gradleak.terminal import LiveProgress
+    from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
         progress.begin(f"{model}: beam search", 1)
@@ -66,8 +66,8 @@ def bench_trust(
     budget: BudgetText = None,
 ) -> None:
     """Kill a sweep or its workers at random moments; check that nothing was lost, run twice, left over or changed."""
+    from gradleak.audit.spec import AuditConfig
     from gradleak.bench.trust import bench_trust as run
-    from gradleak.config import AuditConfig
 
     limit = budget_of(AuditConfig(budget=budget))
     with live(limit) as progress:
@@ -88,7 +88,7 @@ def bench_store(
 ) -> None:
     """Plan, write and look over a large sweep's cells, all with one result: what the driver and the disk bear."""
     from gradleak.bench.store import bench_store as run
-    from gradleak.terminal import LiveProgress
+    from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
         found = run(folder, model, cells, progress)
@@ -105,7 +105,7 @@ def bench_lti(
 ) -> None:
     """Hashed gradients in a batch and kept, against one at a time in every epoch, interleaved in one run."""
     from gradleak.bench.lti import bench_lti as run
-    from gradleak.terminal import LiveProgress
+    from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
         progress.begin(f"{model}: hashed gradients", 1)

@@ -9,7 +9,7 @@ import typer
 
 from gradleak.cli.app import app
 from gradleak.cli.options import LOADING, Model, takes
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 
 
 @app.command()
@@ -27,11 +27,11 @@ def convert(
     dropout: Annotated[bool, typer.Option("--dropout", help="Dropout was on.")] = False,
 ) -> None:
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
-    from gradleak.config import load_config
-    from gradleak.converting import convert_gradient, convert_weights
-    from gradleak.integrations.recording import optimizer_note
+    from gradleak.audit.spec import load_config
     from gradleak.models.load import load_model
-    from gradleak.terminal import LiveProgress
+    from gradleak.report.terminal import LiveProgress
+    from gradleak.updates.convert import convert_gradient, convert_weights
+    from gradleak.updates.integrations.recording import optimizer_note
 
     weights = [value for value in (before, after, lr, steps) if value is not None]
     if len(weights) != (4 if gradient is None else 0):

@@ -51,11 +51,11 @@ def finetune(
     seed: Annotated[int, typer.Option(help="Fixes the split, the order and dropout.")] = 0,
 ) -> None:
     """Fine-tune a classifier or language model and write it as a Hugging Face folder that audits take by its path."""
-    from gradleak.config import load_config
-    from gradleak.finetuning import FinetuneSettings, default_model, print_finetuned
-    from gradleak.finetuning import finetune as train
+    from gradleak.audit.spec import load_config
+    from gradleak.data.texts import read_data
     from gradleak.models.load import load_model
-    from gradleak.scenario.data import read_data
+    from gradleak.training.finetune import FinetuneSettings, default_model, print_finetuned
+    from gradleak.training.finetune import finetune as train
 
     config = load_config(None, given | {"data": data})
     limit = budget_of(config)
@@ -90,11 +90,11 @@ def reproduce(
     """Run a table of a paper and print its numbers beside ours; run again to go on after a stop."""
     from rich.console import Console
 
-    from gradleak.config import AuditConfig, parse_options
-    from gradleak.listing import print_recipes
-    from gradleak.reproducing import load_recipe, print_recipe, reproduce_utility, write_table
-    from gradleak.reproducing import reproduce as run
-    from gradleak.tradeoff.table import print_utility
+    from gradleak.audit.spec import AuditConfig, parse_options
+    from gradleak.cli.listing import print_recipes
+    from gradleak.experiments.frontier.table import print_utility
+    from gradleak.experiments.reproduce import load_recipe, print_recipe, reproduce_utility, write_table
+    from gradleak.experiments.reproduce import reproduce as run
 
     if name is None:
         print_recipes()
@@ -150,9 +150,9 @@ def utility(
     """Train in simulated federated rounds under each defence, and show what it costs; run again to go on."""
     from rich.console import Console
 
-    from gradleak.config import load_config
-    from gradleak.tradeoff.table import print_utility
-    from gradleak.tradeoff.utility import utility as run
+    from gradleak.audit.spec import load_config
+    from gradleak.experiments.frontier.table import print_utility
+    from gradleak.experiments.frontier.utility import utility as run
 
     settings = load_config(None, {"budget": budget, "task": task, "num_labels": num_labels})
     limit = budget_of(settings)
@@ -183,11 +183,11 @@ def frontier(
     """Attack every defence, train under it, and draw leak against utility, with advice; run again to go on."""
     from rich.console import Console
 
-    from gradleak.config import AuditConfig
+    from gradleak.audit.spec import AuditConfig
+    from gradleak.experiments.frontier.config import load_frontier
+    from gradleak.experiments.frontier.run import frontier as run
+    from gradleak.experiments.frontier.table import print_frontier
     from gradleak.report.frontier import write_frontier
-    from gradleak.tradeoff.config import load_frontier
-    from gradleak.tradeoff.frontier import frontier as run
-    from gradleak.tradeoff.table import print_frontier
 
     settings = load_frontier(config, said(model=model, data=data, trials=trials, seed=seed, device=device))
     limit = budget_of(AuditConfig(budget=budget))
@@ -210,9 +210,9 @@ def leak_map(
     """Attack every layer and every module alone, and draw which part of the model leaks; run again to go on."""
     from rich.console import Console
 
-    from gradleak.config import load_config
-    from gradleak.leakmap.run import leak_map as run
-    from gradleak.leakmap.table import print_map
+    from gradleak.audit.spec import load_config
+    from gradleak.experiments.map.run import leak_map as run
+    from gradleak.experiments.map.table import print_map
     from gradleak.report.leakmap import write_map
 
     settings = load_config(config, given | said(out=out))
@@ -237,9 +237,9 @@ def audit_checkpoints(
     """Run one audit on every checkpoint of a training, and draw what it gives away; run again to go on."""
     from rich.console import Console
 
-    from gradleak.checkpoints.run import audit_checkpoints as run
-    from gradleak.checkpoints.table import print_checkpoints
-    from gradleak.config import load_config
+    from gradleak.audit.spec import load_config
+    from gradleak.experiments.checkpoints.run import audit_checkpoints as run
+    from gradleak.experiments.checkpoints.table import print_checkpoints
     from gradleak.report.checkpoints import write_checkpoints
 
     settings = load_config(config, given | said(out=out))

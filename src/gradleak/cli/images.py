@@ -17,7 +17,7 @@ def grid(
     out: Annotated[Path, typer.Option(help="Folder for grid.html and grid.svg.")] = Path("gradleak-runs/grid"),
 ) -> None:
     """Join audits of an image model into one page: true and recovered images, a line for each defence and attack."""
-    from gradleak.files import output_folder
+    from gradleak.core.files import output_folder
     from gradleak.report.grid import write_grid
 
     with output_folder(out) as place:

@@ -39,12 +39,12 @@ def train_inverter(
     seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
 ) -> None:
     """Train a network that reads text off updates of one model under one defence, for the attack lti."""
-    from gradleak.config import load_config
-    from gradleak.inversion.run import train_inverter as train
-    from gradleak.inversion.run import usual_network
-    from gradleak.inversion.training import TrainSettings
+    from gradleak.attacks.inversion.run import train_inverter as train
+    from gradleak.attacks.inversion.run import usual_network
+    from gradleak.attacks.inversion.training import TrainSettings
+    from gradleak.audit.spec import load_config
+    from gradleak.core.parameters import checked
     from gradleak.models.load import load_model
-    from gradleak.specs import checked
 
     config = load_config(None, given)
     limit = budget_of(config)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 
 assets_app = typer.Typer(help="Pinned weights and corpora: list, fetch, locate.", no_args_is_help=True)
 app.add_typer(assets_app, name="assets")
@@ -16,7 +16,7 @@ app.add_typer(assets_app, name="assets")
 @app.command()
 def attacks() -> None:
     """List the attacks with their options."""
-    from gradleak.listing import print_attacks
+    from gradleak.cli.listing import print_attacks
 
     print_attacks()
 
@@ -24,7 +24,7 @@ def attacks() -> None:
 @app.command()
 def defenses() -> None:
     """List the defences with their strengths and what each tells an attacker."""
-    from gradleak.listing import print_defenses
+    from gradleak.cli.listing import print_defenses
 
     print_defenses()
 
@@ -32,7 +32,7 @@ def defenses() -> None:
 @app.command()
 def models() -> None:
     """List the built-in models and the supported families."""
-    from gradleak.listing import print_models
+    from gradleak.cli.listing import print_models
 
     print_models()
 
@@ -40,7 +40,7 @@ def models() -> None:
 @assets_app.command("list")
 def assets_list() -> None:
     """What there is, how large, under which licence, and whether it is cached."""
-    from gradleak.listing import print_assets
+    from gradleak.cli.listing import print_assets
 
     print_assets()
 
@@ -48,8 +48,8 @@ def assets_list() -> None:
 @assets_app.command("pull")
 def assets_pull(names: Annotated[list[str], typer.Argument(help="Assets to fetch.")]) -> None:
     """Fetch assets into the cache, if they are not there yet."""
-    from gradleak import assets
-    from gradleak.terminal import LiveProgress
+    from gradleak.core import assets
+    from gradleak.report.terminal import LiveProgress
 
     for name in names:
         with LiveProgress() as progress:
@@ -59,7 +59,7 @@ def assets_pull(names: Annotated[list[str], typer.Argument(help="Assets to fetch
 @assets_app.command("path")
 def assets_path(name: Annotated[str, typer.Argument(help="An asset.")]) -> None:
     """Print the folder of a cached asset."""
-    from gradleak import assets
+    from gradleak.core import assets
 
     if not assets.is_cached(assets.find(name)):
         raise GradleakError(f"asset {name!r} is not in the cache; fetch it with: gradleak assets pull {name}")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from gradleak.budget import Budget
-    from gradleak.config import AuditConfig
-    from gradleak.results import Results
+    from gradleak.audit.results import Results
+    from gradleak.audit.spec import AuditConfig
+    from gradleak.core.budget import Budget
     from gradleak.verdict.gather import Gathered
 
 
@@ -23,7 +23,7 @@ def said(**values: Any) -> dict[str, Any]:
 
 
 def budget_of(config: AuditConfig) -> Budget:
-    from gradleak.budget import Budget
+    from gradleak.core.budget import Budget
 
     return Budget(config.seconds)
 
@@ -31,7 +31,7 @@ def budget_of(config: AuditConfig) -> Budget:
 @contextmanager
 def live(budget: Budget) -> Iterator[Any]:
     """A live bar; the first Ctrl-C asks the attack to stop and keep what it has, the second stops at once."""
-    from gradleak.terminal import LiveProgress
+    from gradleak.report.terminal import LiveProgress
 
     def stop(number: int, frame: FrameType | None) -> None:
         budget.interrupt()
@@ -55,7 +55,7 @@ def show(found: Gathered) -> None:
     from rich.console import Console
 
     from gradleak.report.build import write_report
-    from gradleak.terminal import print_results
+    from gradleak.report.terminal import print_results
     from gradleak.verdict.show import print_verdict
 
     console, verdict = Console(), found.verdict
@@ -70,7 +70,7 @@ def show_images(results: Results, folder: Path) -> None:
     from rich.console import Console
 
     from gradleak.report.images import write_image_report
-    from gradleak.terminal import print_results
+    from gradleak.report.terminal import print_results
     from gradleak.verdict.judge import judge
     from gradleak.verdict.show import print_verdict
 
@@ -81,6 +81,6 @@ def show_images(results: Results, folder: Path) -> None:
 
 
 def masked(results: Results, wanted: bool) -> Results:
-    from gradleak.redact import redact
+    from gradleak.audit.redact import redact
 
     return redact(results) if wanted else results

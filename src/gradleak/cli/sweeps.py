@@ -11,8 +11,8 @@ from gradleak.cli.app import app
 from gradleak.cli.session import budget_of, finish, live, said
 
 if TYPE_CHECKING:
-    from gradleak.runner.crew import Crew
-    from gradleak.runner.plan import SweepConfig
+    from gradleak.experiments.crews.base import Crew
+    from gradleak.experiments.sweep.plan import SweepConfig
 
 EXECUTORS = ("local", "ray", "inline")
 # Cells that --dry-run lists by name.
@@ -38,12 +38,12 @@ def sweep(
     """Audit every combination of models, data, batches, defences and attacks; run again to go on after a stop."""
     from rich.console import Console
 
-    from gradleak.config import AuditConfig
-    from gradleak.errors import GradleakError
-    from gradleak.registry import suggest
-    from gradleak.runner.plan import load_sweep
-    from gradleak.runner.sweep import sweep as run
-    from gradleak.runner.table import CSV_FILE, print_table
+    from gradleak.audit.spec import AuditConfig
+    from gradleak.core.errors import GradleakError
+    from gradleak.core.registry import suggest
+    from gradleak.experiments.sweep.plan import load_sweep
+    from gradleak.experiments.sweep.run import sweep as run
+    from gradleak.experiments.sweep.table import CSV_FILE, print_table
 
     if executor not in EXECUTORS:
         raise GradleakError(f"unknown executor {executor!r}; {suggest(executor, EXECUTORS)}")
@@ -76,20 +76,20 @@ def _crew(executor: str, config: SweepConfig, workers: int | None, address: str 
     if executor == "local":
         return None
     if executor == "inline":
-        from gradleak.runner.inline import InlineCrew
+        from gradleak.experiments.crews.inline import InlineCrew
 
         return InlineCrew(config.threads)
-    from gradleak.runner.ray import RayCrew
+    from gradleak.experiments.crews.ray import RayCrew
 
     return RayCrew(config.threads, config.limits, device=config.device, workers=workers, address=address, gpus=gpus)
 
 
 def _show_plan(config: SweepConfig, workers: int | None, retry_failed: bool) -> None:
-    from gradleak.runner.estimate import in_words
-    from gradleak.runner.local import workers_that_fit
-    from gradleak.runner.plan import describe
-    from gradleak.runner.sweep import preview
-    from gradleak.terminal import LiveProgress
+    from gradleak.experiments.crews.local import workers_that_fit
+    from gradleak.experiments.runner.estimate import in_words
+    from gradleak.experiments.sweep.plan import describe
+    from gradleak.experiments.sweep.run import preview
+    from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
         found = preview(config, retry_failed=retry_failed, progress=progress)

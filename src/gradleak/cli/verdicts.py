@@ -58,9 +58,9 @@ def _gathered(folder: Path, redact: bool) -> Gathered:
     """The audits of text in a folder."""
     import dataclasses
 
-    from gradleak.errors import GradleakError
+    from gradleak.core.errors import GradleakError
+    from gradleak.report.wording import of_images
     from gradleak.verdict.gather import gather
-    from gradleak.words import of_images
 
     found = gather(folder)
     if any(map(of_images, found.results)):
@@ -80,7 +80,7 @@ def compare(
     """Compare two runs: what the second reads more or less of, attack by attack and sentence by sentence."""
     from rich.console import Console
 
-    from gradleak.files import output_folder
+    from gradleak.core.files import output_folder
     from gradleak.report.compare import print_comparison, write_comparison
     from gradleak.verdict.compare import compare as run
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradleak.core.parameters import checked, split_spec
+from gradleak.core.registry import Registry
 from gradleak.defenses.base import Defense
-from gradleak.registry import Registry
-from gradleak.specs import checked, split_spec
 
 DEFENSES: Registry[type[Defense]] = Registry(
     "defence",

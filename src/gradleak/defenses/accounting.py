@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 
 # How exactly ε is computed; the accountant's grid grows as this shrinks.
 PRECISION = 0.003

@@ -11,11 +11,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from gradleak.core.errors import GradleakError
 from gradleak.defenses.accounting import epsilon, noise_for
 from gradleak.defenses.base import Defense, Gradient
-from gradleak.errors import GradleakError
 from gradleak.models.base import Examples, Target
-from gradleak.update import ClientRule
+from gradleak.updates.update import ClientRule
 
 
 class DpSgd(Defense):

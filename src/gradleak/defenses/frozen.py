@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from gradleak.core.errors import GradleakError
 from gradleak.defenses.base import Defense
-from gradleak.errors import GradleakError
 from gradleak.models.base import Target
-from gradleak.models.target import text_target
+from gradleak.models.text import text_target
 
 
 class Frozen(Defense):

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
+from gradleak.core.errors import GradleakError
 from gradleak.defenses.base import Defense
-from gradleak.errors import GradleakError
 from gradleak.models.base import Target
 from gradleak.models.selection import layer_numbers, selected
-from gradleak.models.target import text_target
+from gradleak.models.text import text_target
 
 
 class SomeLayers(Defense):

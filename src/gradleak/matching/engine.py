@@ -15,18 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradleak.core.memory import SHARE, free_memory
 from gradleak.matching.capture import Capture, Gradients
 from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.kernels import fastest_products
-from gradleak.matching.memory import SHARE, free_memory
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
 from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
 from gradleak.matching.uses import Factors, Use, square
-from gradleak.models.target import TargetModel
+from gradleak.models.text import TargetModel
 
 # Tokens of one pass: beyond this the matrix units are full and only memory grows.
 TOKENS_AT_ONCE = 1024

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
-from gradleak.models.target import TargetModel
+from gradleak.models.text import TargetModel
 
 
 class NaiveEngine:

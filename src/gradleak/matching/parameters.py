@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 from gradleak.matching.distances import Distance
-from gradleak.models.target import TargetModel
-from gradleak.update import Update
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
 
 # A tensor this far below the typical one holds only rounding, and a cosine would blow that up to full size.
 NOTHING = 1e-5

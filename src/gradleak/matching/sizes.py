@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 from gradleak.matching.capture import Capture
 from gradleak.matching.uses import square
-from gradleak.models.target import TargetModel
+from gradleak.models.text import TargetModel
 
 
 class GradientSizes:

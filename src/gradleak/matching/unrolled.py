@@ -17,8 +17,8 @@ from torch.func import functional_call
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
-from gradleak.models.target import TargetModel
-from gradleak.update import ClientRule
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import ClientRule
 
 
 class _Loss(nn.Module):

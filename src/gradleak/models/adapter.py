@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 from gradleak.models.families import Family, Fused, Task
 
 

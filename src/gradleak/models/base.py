@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from gradleak.update import Known
+    from gradleak.updates.update import Known
 
 TargetTask = Literal["classification", "causal-lm", "image-classification"]
 

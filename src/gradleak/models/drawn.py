@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak import assets
-from gradleak.errors import GradleakError
+from gradleak.core import assets
+from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import checked, split_spec
+from gradleak.core.progress import SILENT, Progress
 from gradleak.models.families import Task
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
-from gradleak.specs import checked, split_spec
+from gradleak.models.text import TargetModel
 
 DRAWN: dict[str, str] = {
     "lti": "a language model of 3 layers, 96 wide, for 16 tokens, weights drawn from a seed, word table frozen; "

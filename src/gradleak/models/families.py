@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 
 Task = Literal["classification", "causal-lm"]
 Kind = Literal["encoder", "decoder"]

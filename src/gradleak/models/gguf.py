@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from gradleak.assets import cache_folder
-from gradleak.errors import GradleakError
-from gradleak.progress import SILENT, Progress
+from gradleak.core.assets import cache_folder
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import SILENT, Progress
 
 NEEDED = ("gguf", "accelerate")
 

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import checked, split_spec
 from gradleak.models.base import Target
 from gradleak.models.lenet import LENET, LeNet, LeNetOptions
 from gradleak.models.load import resolve_device
-from gradleak.specs import checked, split_spec
 
 if TYPE_CHECKING:
-    from gradleak.update import Known
+    from gradleak.updates.update import Known
 
 
 @dataclass(frozen=True)

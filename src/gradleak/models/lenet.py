@@ -6,7 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from gradleak.specs import split_spec
+from gradleak.core.parameters import split_spec
 
 LENET = "lenet"
 LENET_SUMMARY = "a small convolutional net with weights drawn from a seed; the target of the image attacks"

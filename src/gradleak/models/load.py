@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from gradleak import assets
-from gradleak.errors import GradleakError
-from gradleak.files import output_folder
+from gradleak.core import assets
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import output_folder
+from gradleak.core.progress import SILENT, Progress
+from gradleak.core.registry import suggest
 from gradleak.models.drawn import DRAWN, is_drawn, load_drawn
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
 from gradleak.models.lenet import is_image_model
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
-from gradleak.registry import suggest
+from gradleak.models.text import TargetModel
 
 # Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
 BUILT_IN: dict[str, Task] = {"minilm": "classification", "smollm2": "causal-lm"}

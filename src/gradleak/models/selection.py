@@ -12,12 +12,12 @@ from typing import Literal
 
 from torch import nn
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
+from gradleak.core.registry import suggest
 from gradleak.models.adapter import Part
 from gradleak.models.base import Target
 from gradleak.models.families import FAMILIES
-from gradleak.models.target import TargetModel
-from gradleak.registry import suggest
+from gradleak.models.text import TargetModel
 
 ALL = "all"
 FORMS = "all, transformer, layer:6, layer:6.query, layers:3-8.key,value, head, embeddings or regex:PATTERN"

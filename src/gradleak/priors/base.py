@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
+from gradleak.core.progress import SILENT, Progress
+from gradleak.models.text import TargetModel
 
 
 class Prior(Protocol):

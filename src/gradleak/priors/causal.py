@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradleak.core.progress import SILENT, Progress
 from gradleak.models.load import load_model
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
+from gradleak.models.text import TargetModel
 
 SENTENCES_AT_ONCE = 64
 # Texts whose score is kept: candidates come back round after round.

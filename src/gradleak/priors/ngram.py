@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak import assets
-from gradleak.files import replacing
-from gradleak.models.target import TargetModel
-from gradleak.progress import SILENT, Progress
+from gradleak.core import assets
+from gradleak.core.files import replacing
+from gradleak.core.progress import SILENT, Progress
+from gradleak.models.text import TargetModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gradleak.files import write_text
+from gradleak.core.files import write_text
 from gradleak.report.contents import COLUMN_NAMES, contents
 from gradleak.report.rows import COLUMNS, SCORES, sentence_rows
 from gradleak.report.rows import marks as marks_of

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.checkpoints.result import CAVEAT, Checkpoints, headline
-from gradleak.checkpoints.table import checkpoint_table
-from gradleak.files import write_text
+from gradleak.core.files import write_text
+from gradleak.experiments.checkpoints.result import CAVEAT, Checkpoints, headline
+from gradleak.experiments.checkpoints.table import checkpoint_table
 from gradleak.report.build import templates
 from gradleak.report.timeline import timeline_figure
 

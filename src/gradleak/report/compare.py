@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gradleak.files import write_text
+from gradleak.core.files import write_text
 from gradleak.report.build import templates
 from gradleak.report.rows import marks
+from gradleak.report.wording import counted
 from gradleak.scoring.interval import Interval, said
 from gradleak.verdict.compare import Comparison
-from gradleak.words import counted
 
 PAGE = "compare.html"
 # Sentences shown of each difference; `compare.json` holds all.

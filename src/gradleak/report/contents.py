@@ -10,17 +10,25 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 from pydantic import BaseModel
 
+from gradleak.audit.results import Results
 from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
 from gradleak.report.heatmap import map_figure
 from gradleak.report.rows import SCORES
 from gradleak.report.timeline import timeline_figure
 from gradleak.report.tradeoff import frontier_figure
-from gradleak.results import Results
+from gradleak.report.wording import (
+    METRIC_MEANINGS,
+    METRIC_NAMES,
+    counted,
+    metric_labels,
+    remarks,
+    status_note,
+    threat_model,
+)
 from gradleak.verdict.attempts import Cell, cells_of
 from gradleak.verdict.gather import Gathered
 from gradleak.verdict.model import LEVELS, AttackVerdict, Verdict
 from gradleak.verdict.sentences import leaked_words, obstacle_words, strongest_of
-from gradleak.words import METRIC_MEANINGS, METRIC_NAMES, counted, metric_labels, remarks, status_note, threat_model
 
 Shown = TypeVar("Shown", bound=BaseModel)
 

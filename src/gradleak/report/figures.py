@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from gradleak.results import Results, Trial
-from gradleak.words import metric_labels
+from gradleak.audit.results import Results, Trial
+from gradleak.report.wording import metric_labels
 
 # Lines beyond this number would only blacken the figure and swell the page.
 MOST_TRACES = 60

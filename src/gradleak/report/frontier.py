@@ -6,12 +6,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.files import write_text
+from gradleak.core.files import write_text
+from gradleak.experiments.frontier.advice import CAVEAT
+from gradleak.experiments.frontier.run import Frontier
+from gradleak.experiments.frontier.table import frontier_table
 from gradleak.report.build import templates
 from gradleak.report.tradeoff import frontier_figure
-from gradleak.tradeoff.advice import CAVEAT
-from gradleak.tradeoff.frontier import Frontier
-from gradleak.tradeoff.table import frontier_table
 
 PAGE, FIGURE = "frontier.html", "frontier.svg"
 

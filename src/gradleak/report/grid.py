@@ -8,13 +8,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.errors import GradleakError
-from gradleak.files import write_text
-from gradleak.png import PREFIX
+from gradleak.audit.results import Results, load_results
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import write_text
+from gradleak.data.png import PREFIX
 from gradleak.report.build import templates
 from gradleak.report.images import guess
-from gradleak.results import Results, load_results
-from gradleak.words import figure, metric_labels, of_images
+from gradleak.report.wording import figure, metric_labels, of_images
 
 PAGE, DRAWING = "grid.html", "grid.svg"
 SIDE, GAP, LEFT, TOP, HEADING = 64, 6, 150, 10, 26

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from gradleak.leakmap.result import LeakMap, MapCell
-from gradleak.leakmap.table import OPEN
+from gradleak.experiments.map.result import LeakMap, MapCell
+from gradleak.experiments.map.table import OPEN
 from gradleak.scoring.interval import Interval, said
 
 # Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.

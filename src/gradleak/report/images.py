@@ -6,14 +6,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.files import write_text
+from gradleak.audit.results import FILE as RESULTS
+from gradleak.audit.results import Results, load_results
+from gradleak.core.files import write_text
 from gradleak.report.build import FILE, templates
 from gradleak.report.figures import trace_figure
-from gradleak.results import FILE as RESULTS
-from gradleak.results import Results, load_results
-from gradleak.verdict.model import Verdict
-from gradleak.verdict.sentences import leaked_words, strongest_of
-from gradleak.words import (
+from gradleak.report.wording import (
     ALL_METRIC_MEANINGS,
     figure,
     metric_labels,
@@ -22,6 +20,8 @@ from gradleak.words import (
     status_note,
     threat_model,
 )
+from gradleak.verdict.model import Verdict
+from gradleak.verdict.sentences import leaked_words, strongest_of
 
 
 def image_results(folder: Path) -> Results | None:

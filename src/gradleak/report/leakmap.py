@@ -6,9 +6,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.files import write_text
-from gradleak.leakmap.result import CAVEAT, LeakMap, headline
-from gradleak.leakmap.table import baselines, claim_lines, map_table
+from gradleak.core.files import write_text
+from gradleak.experiments.map.result import CAVEAT, LeakMap, headline
+from gradleak.experiments.map.table import baselines, claim_lines, map_table
 from gradleak.report.build import templates
 from gradleak.report.heatmap import map_figure
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradleak.errors import GradleakError
-from gradleak.files import write_text
-from gradleak.highlight import highlight
-from gradleak.results import Results, Trial
+from gradleak.audit.results import Results, Trial
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import write_text
+from gradleak.report.highlight import highlight
+from gradleak.report.wording import METRIC_NAMES
 from gradleak.scoring.score import Pair
 from gradleak.verdict.attempts import Cell, cells_of
-from gradleak.words import METRIC_NAMES
 
 _BATCH = ("best_rougeL", "sentence_recall", "sentence_precision")
 SCORES = tuple(name for name in METRIC_NAMES if name not in _BATCH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from gradleak.checkpoints.result import Checkpoint, Checkpoints
+from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
 from gradleak.report.scale import Scale, ticks
 from gradleak.scoring.interval import Interval, said
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from gradleak.experiments.frontier.points import Point
+from gradleak.experiments.frontier.run import Frontier
 from gradleak.report.labels import Box, place_labels
 from gradleak.report.scale import Scale, ticks
-from gradleak.tradeoff.frontier import Frontier
-from gradleak.tradeoff.points import Point
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 64, 24, 20, 62
 # A label this near to its point needs no line to it.

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from gradleak import assets
-from gradleak.errors import GradleakError
+from gradleak.core import assets
+from gradleak.core.errors import GradleakError
 from gradleak.scoring.text import words
 
 NERR = "nerr"

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak import assets
-from gradleak.errors import GradleakError
-from gradleak.progress import SILENT, Progress
+from gradleak.core import assets
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import SILENT, Progress
 
 Backbone = Literal["alexnet", "vgg16"]
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from gradleak import assets
+from gradleak.core import assets
 from gradleak.scoring.entities import ASSET, holds, recogniser
 from gradleak.scoring.text import words
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.models.target import TargetModel
+from gradleak.models.text import TargetModel
 from gradleak.scoring.assign import best_assignment
 from gradleak.scoring.batch import batch_metrics
 from gradleak.scoring.entities import NERR, entity_recall, named_entities

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from gradleak.attacks.base import Reconstruction
-from gradleak.errors import GradleakError
-from gradleak.pictures import Pictures, from_uris
-from gradleak.png import Pixels
+from gradleak.core.errors import GradleakError
+from gradleak.data.pictures import Pictures, from_uris
+from gradleak.data.png import Pixels
 from gradleak.scoring.assign import best_assignment
 from gradleak.scoring.image import REACH, mse, psnr, ssim
 from gradleak.scoring.lpips import Lpips

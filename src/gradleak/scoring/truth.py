@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from gradleak.attacks.parts.gradient import as_gradient
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import unmatchable
-from gradleak.models.target import TargetModel
-from gradleak.update import Update
+from gradleak.models.text import TargetModel
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import Update
 
 
 def truth_distance(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradleak.errors import GradleakError
+from gradleak.audit.results import AttackInfo, Results, Scenario, Trial
+from gradleak.core.errors import GradleakError
 from gradleak.models.selection import ALL
-from gradleak.results import AttackInfo, Results, Scenario, Trial
 from gradleak.scoring.interval import Interval, bootstrap
 
 # What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is

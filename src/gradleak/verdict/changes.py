@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gradleak.experiments.frontier.advice import verdict as effect
+from gradleak.experiments.frontier.points import AttackScore, Point
+from gradleak.report.wording import counted, listing
 from gradleak.scoring.interval import Interval
-from gradleak.tradeoff.advice import verdict as effect
-from gradleak.tradeoff.points import AttackScore, Point
 from gradleak.verdict.attempts import Group, decisive
 from gradleak.verdict.model import ScenarioVerdict
 from gradleak.verdict.sentences import strongest_of
-from gradleak.words import counted, listing
 
 # The settings that whoever runs the training chooses.
 CHOSEN = ("defenses", "batch_size", "client")

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.errors import GradleakError
-from gradleak.files import write_text
-from gradleak.results import Results
+from gradleak.audit.results import Results
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import write_text
 from gradleak.scoring.interval import Interval, student, welch
 from gradleak.verdict.attempts import Attempt, attempts_of, cells_of, decisive
 from gradleak.verdict.scales import TEXT

@@ -10,20 +10,20 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gradleak.checkpoints.result import FILE as CHECKPOINTS
-from gradleak.checkpoints.result import Checkpoints
-from gradleak.config import AuditConfig
-from gradleak.errors import GradleakError
-from gradleak.leakmap.result import FILE as MAP
-from gradleak.leakmap.result import LeakMap
-from gradleak.results import FILE, Results, Scenario, load_results
-from gradleak.runner.cell import Status
-from gradleak.runner.store import PLAN, read_cells, read_plan
+from gradleak.audit.results import FILE, Results, Scenario, load_results
+from gradleak.audit.spec import AuditConfig
+from gradleak.core.errors import GradleakError
+from gradleak.defenses.chains import canonical
+from gradleak.experiments.checkpoints.result import FILE as CHECKPOINTS
+from gradleak.experiments.checkpoints.result import Checkpoints
+from gradleak.experiments.frontier.run import FILE as FRONTIER
+from gradleak.experiments.frontier.run import Frontier
+from gradleak.experiments.map.result import FILE as MAP
+from gradleak.experiments.map.result import LeakMap
+from gradleak.experiments.runner.cell import Status
+from gradleak.experiments.runner.store import PLAN, read_cells, read_plan
 from gradleak.scoring.interval import Interval
-from gradleak.tradeoff.chains import canonical
-from gradleak.tradeoff.frontier import FILE as FRONTIER
-from gradleak.tradeoff.frontier import Frontier
-from gradleak.update import ClientRule
+from gradleak.updates.update import ClientRule
 from gradleak.verdict.attempts import Missing, selection
 from gradleak.verdict.judge import judge
 from gradleak.verdict.model import Verdict

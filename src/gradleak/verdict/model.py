@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.files import write_text
+from gradleak.core.files import write_text
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
 from gradleak.verdict.scales import SCALES, Measure, Scale

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradleak.models.base import TargetTask
+from gradleak.report.wording import figure
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.score_images import CLOSE
-from gradleak.words import figure
 
 Measure = Literal["rougeL", "psnr"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradleak.report.wording import counted, listing
 from gradleak.scoring.interval import said
 from gradleak.scoring.pieces import Count
 from gradleak.verdict.model import AttackVerdict, Level, ScenarioVerdict
 from gradleak.verdict.rule import ENOUGH_TRIALS, clearly_leaks, names_tokens
-from gradleak.words import counted, listing
 
 CAVEAT = (
     "A verdict says what was tried and what it read back. Another attack, more steps or other data may read more: "

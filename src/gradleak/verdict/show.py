@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gradleak.report.wording import counted, listing
 from gradleak.verdict.model import Level, ScenarioVerdict, Verdict
 from gradleak.verdict.sentences import attack_words, leaked_words, obstacle_words, strongest_of
-from gradleak.words import counted, listing
 
 STYLES: dict[Level, str] = {
     "critical": "bold red", "high": "red", "moderate": "yellow", "unfinished": "magenta", "unclear": "cyan",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradleak.attacks.images.base import ImageAttack
-from gradleak.registry import Registry
+from gradleak.core.registry import Registry
 
 IMAGE_ATTACKS: Registry[type[ImageAttack]] = Registry(
     "attack on images",

@@ -10,12 +10,12 @@ from torch import Tensor
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images.descent import Descent
 from gradleak.attacks.images.labels import found_labels, labels_of
-from gradleak.budget import Budget
-from gradleak.errors import GradleakError
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.data.pictures import to_bytes
+from gradleak.data.png import to_uri
 from gradleak.models.image import ImageModel
-from gradleak.pictures import to_bytes
-from gradleak.png import to_uri
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 
 def known_labels(updates: Sequence[Update], model: ImageModel, attack: str) -> Tensor:

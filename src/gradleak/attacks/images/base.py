@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gradleak.attacks.base import Method, Reconstruction
-from gradleak.budget import Budget
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
+from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
-from gradleak.pictures import Pictures
-from gradleak.progress import Progress
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 
 class ImageAttack(Method, ABC):

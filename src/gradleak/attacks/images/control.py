@@ -9,11 +9,11 @@ import torch
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images.answers import image_uris
 from gradleak.attacks.images.base import ImageAttack
-from gradleak.budget import Budget
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
+from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
-from gradleak.pictures import Pictures
-from gradleak.progress import Progress
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 
 class ImageControl(ImageAttack):

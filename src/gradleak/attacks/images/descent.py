@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.base import TracePoint
-from gradleak.budget import Budget
-from gradleak.progress import Progress
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
 
 # Shares of the steps after which the step size falls to a tenth, as IG was published.
 DECAYS = (3 / 8, 5 / 8, 7 / 8)

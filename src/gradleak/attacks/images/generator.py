@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gradleak.assets import cache_folder
-from gradleak.budget import Budget
-from gradleak.files import replacing
-from gradleak.pictures import Pictures
-from gradleak.progress import Progress
+from gradleak.core.assets import cache_folder
+from gradleak.core.budget import Budget
+from gradleak.core.files import replacing
+from gradleak.core.progress import Progress
+from gradleak.data.pictures import Pictures
 
 # Of a decoded pixel around the true one: what weighs the pixels against the spread of the latents.
 PIXEL_SPREAD = 0.1

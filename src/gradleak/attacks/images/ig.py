@@ -12,11 +12,11 @@ from gradleak.attacks.images.answers import best_restarts, known_labels, reconst
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import descend
 from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
-from gradleak.budget import Budget
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
+from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
-from gradleak.pictures import Pictures
-from gradleak.progress import Progress
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 
 class IgOptions(MatchingOptions):

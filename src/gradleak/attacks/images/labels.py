@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.errors import GradleakError
+from gradleak.core.errors import GradleakError
 from gradleak.models.image import ImageModel
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 
 def labels_of(update: Update, model: ImageModel, attack: str) -> tuple[int, ...]:

@@ -11,23 +11,23 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gradleak.assets import cache_folder
 from gradleak.attacks.base import AttackOptions, Reconstruction
 from gradleak.attacks.images.answers import image_uris
 from gradleak.attacks.images.base import ImageAttack
-from gradleak.budget import Budget
+from gradleak.attacks.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
+from gradleak.attacks.inversion.images import ImageNetworkSettings, ImageProblem, Layers, load_image_inverter
+from gradleak.attacks.inversion.ridge import LinearInverter, Rescaled, fit_ridge
+from gradleak.attacks.inversion.saved import MANIFEST, InverterManifest, save_inverter
+from gradleak.attacks.inversion.training import Look, Training, TrainSettings, train
+from gradleak.core.assets import cache_folder
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import output_folder
+from gradleak.core.progress import Progress
+from gradleak.data.pictures import Pictures
 from gradleak.defenses import parse_defenses
-from gradleak.errors import GradleakError
-from gradleak.files import output_folder
-from gradleak.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
-from gradleak.inversion.images import ImageNetworkSettings, ImageProblem, Layers, load_image_inverter
-from gradleak.inversion.ridge import LinearInverter, Rescaled, fit_ridge
-from gradleak.inversion.saved import MANIFEST, InverterManifest, save_inverter
-from gradleak.inversion.training import Look, Training, TrainSettings, train
 from gradleak.models.image import ImageModel
-from gradleak.pictures import Pictures
-from gradleak.progress import Progress
-from gradleak.update import Manifest, Update
+from gradleak.updates.update import Manifest, Update
 
 
 class ImageLtiOptions(AttackOptions):

@@ -10,12 +10,12 @@ from pydantic import Field
 from torch import Tensor
 
 from gradleak.attacks.base import AttackOptions
-from gradleak.attacks.parts.gradient import as_gradient
-from gradleak.errors import GradleakError
-from gradleak.models.gradients import batch_gradients
+from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import split_spec
 from gradleak.models.image import ImageModel
-from gradleak.specs import split_spec
-from gradleak.update import Update
+from gradleak.models.image_gradients import batch_gradients
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import Update
 
 # Defences after which a zero says nothing about the gradient.
 ZEROING = {"prune", "mask"}

@@ -8,14 +8,14 @@ from typing import Any
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images import IMAGE_ATTACKS
-from gradleak.attacks.run import derive_seed
-from gradleak.budget import Budget
-from gradleak.errors import GradleakError
-from gradleak.measure import peak_memory
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.peak import peak_memory
+from gradleak.core.progress import SILENT, Progress
+from gradleak.core.seeds import derive_seed
+from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
-from gradleak.pictures import Pictures
-from gradleak.progress import SILENT, Progress
-from gradleak.update import Update
+from gradleak.updates.update import Update
 
 
 def attack_images(

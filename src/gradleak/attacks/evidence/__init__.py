@@ -1,0 +1,1 @@
+"""What an update gives away by itself."""

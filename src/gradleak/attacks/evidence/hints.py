@@ -1,0 +1,113 @@
+"""Which tokens an update points at when noise leaves no proof: a soft form of the span test.
+
+A direction of the first layer's gradient counts by how far it stands above the noise, and a token by how much of it
+lies along such directions. Where the embedding tables are sent, the rows that stand out say more: which tokens there
+were, and by the mixture of rows also where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.attacks.evidence.noise import EDGE, tail_level
+from gradleak.attacks.evidence.rows import present_rows
+from gradleak.attacks.spans.candidates import CHUNK, first_inputs
+from gradleak.attacks.spans.certify import attention_parts
+from gradleak.attacks.spans.unmix import unmix
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+
+@dataclass(frozen=True)
+class Hints:
+    """The tokens an update may hold, and for every position the likeliest ones, best first."""
+
+    tokens: Tensor
+    places: Tensor
+
+
+def hints(update: Update, model: TargetModel, length: int, sentences: int, keep: int) -> Hints | None:
+    """`keep` tokens a position and sentence for positions up to a length; None if the update points at nothing.
+
+    A token's score at a position is the part of its input along the leading directions, plus, where rows of the
+    word table stand out, one for standing out and the share of the row that the position's own row explains.
+    """
+    words = model.text_tokens.nonzero()[:, 0]
+    directions, clear = leading_directions(update, model), clear_rows(update, model)
+    if directions is None and clear is None:
+        return None
+    scores = torch.zeros(len(words), length, device=words.device)
+    if directions is not None:
+        parts = words.split(max(1, CHUNK // length))
+        scores = torch.cat([_along(model, part, length, directions) for part in parts])
+    tokens = words[:0]
+    if clear is not None:
+        tokens = clear[torch.isin(clear, words)]
+        scores[torch.searchsorted(words, tokens)] += 1 + _shares(update, model, tokens, length).to(scores)
+    best = words[scores.topk(min(len(words), keep * sentences), dim=0).indices].T
+    return Hints(torch.cat([best.flatten(), tokens]).unique(), best)
+
+
+def points_anywhere(update: Update, model: TargetModel) -> bool:
+    """Whether there is anything to take hints from."""
+    return leading_directions(update, model) is not None or clear_rows(update, model) is not None
+
+
+def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
+    """Directions the first layer's inputs have, (directions, width), each as long as it is sure."""
+    carriers = [carrier for carrier in (p.carrier(update.tensors) for p in attention_parts(model, 0)) if carrier]
+    matrices = [carrier.matrix for carrier in carriers if carrier.map is None] or _keys(update, model)
+    if not matrices:
+        return None
+    stacked = torch.cat(matrices).double()
+    _, sizes, directions = torch.linalg.svd(stacked, full_matrices=False)
+    rows, columns = stacked.shape
+    edge = EDGE * tail_level(sizes, stacked.shape) * (rows**0.5 + columns**0.5)
+    sure = 1 - (edge / sizes.clamp_min(1e-300)).square()
+    kept = sure > 0
+    return (directions[kept] * sure[kept].sqrt()[:, None]).to(model.word_table) if bool(kept.any()) else None
+
+
+def _keys(update: Update, model: TargetModel) -> list[Tensor]:
+    """The keys' gradient where no other matrix sees the first layer's inputs, with the direction that it misses.
+
+    Softmax ignores what is common to all keys of a sentence, so only differences of inputs show. The first special
+    token is known, and with its input the differences to it give all the others.
+    """
+    carrier = model.adapter.parts[0]["key"].carrier(update.tensors)
+    if carrier is None or carrier.map is not None or not model.prefix:
+        return []
+    first = first_inputs(model, torch.tensor(model.prefix[:1], device=model.device), 1)[0]
+    return [carrier.matrix, F.normalize(first, dim=-1).to(carrier.matrix) * carrier.matrix.norm()]
+
+
+def clear_rows(update: Update, model: TargetModel) -> Tensor | None:
+    """The tokens whose rows of the word table stand out from the noise; None if the rows tell nothing.
+
+    A language model's rows all take part in every prediction and tell nothing this way.
+    """
+    table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
+    if table is None or model.task == "causal-lm":
+        return None
+    return present_rows(table)
+
+
+def _along(model: TargetModel, tokens: Tensor, length: int, directions: Tensor) -> Tensor:
+    inputs = F.normalize(first_inputs(model, tokens, length), dim=-1)
+    return (inputs @ directions.T).square().sum(dim=-1)
+
+
+def _shares(update: Update, model: TargetModel, tokens: Tensor, length: int) -> Tensor:
+    """How much of each token's row lies at each position; the same everywhere if positions were not sent."""
+    positions = model.adapter.positions
+    table = None if positions is None else update.tensors.get(model.adapter.parameter_of(positions))
+    if table is None:
+        return torch.zeros(len(tokens), length)
+    first = model.adapter.family.first_position
+    words = update.tensors[model.adapter.parameter_of(model.adapter.words)]
+    everywhere = torch.ones(len(tokens), length, dtype=torch.bool, device=tokens.device)
+    return unmix(words[tokens], table[first : first + length], everywhere)

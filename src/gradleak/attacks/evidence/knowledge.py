@@ -1,0 +1,62 @@
+"""What an attack knows of a batch before it searches: what the manifest grants, and what the gradient gives away."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gradleak.attacks.evidence.labels import arrangements, label_counts, label_of_one
+from gradleak.attacks.evidence.lengths import length_guesses, longest_sentence, total_tokens
+from gradleak.core.errors import GradleakError
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Size, labels and token counts of a batch, and which of them the attack had to find."""
+
+    lengths: list[int]
+    labels: list[int] | None
+    found: list[str]
+
+
+def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[Knowledge]:
+    """Take what is granted, find the rest: one entry if the gradient tells, else up to `most` guesses, best first."""
+    known = update.known
+    size = known.size
+    if not size:
+        raise GradleakError(f"{attack} needs the batch size and this update does not grant it")
+    needs_labels = model.task == "classification"
+    found = ["lengths"] if known.lengths is None else []
+    found += ["labels"] if needs_labels and known.labels is None else []
+    told = _told_labels(update, model, size)
+    counts = list(itertools.islice(label_counts(update, model, size), most)) if told is None else []
+    guesses = []
+    for at, row in enumerate(itertools.islice(_lengths(update, model, size), most)):
+        # If all lengths are equal it does not matter which sentence has which label.
+        ordered = len(set(row)) > 1
+        open_labels = (labels for each in counts for labels in arrangements(each, ordered=ordered))
+        for number, labels in enumerate(itertools.islice(open_labels if told is None else [told], most)):
+            guesses.append((at + number, Knowledge(row, labels if needs_labels else None, found)))
+    # Along the diagonals, so that the likeliest of both come first.
+    return [guess for _, guess in sorted(guesses, key=lambda entry: entry[0])[:most]]
+
+
+def _lengths(update: Update, model: TargetModel, size: int) -> Iterator[list[int]]:
+    if update.known.lengths is not None:
+        return iter([list(update.known.lengths)])
+    longest = longest_sentence(update, model)
+    total = None if size == 1 and longest else total_tokens(update, model, size)
+    return length_guesses(model, size, longest, total)
+
+
+def _told_labels(update: Update, model: TargetModel, size: int) -> list[int] | None:
+    """The labels where they are granted or plain to see; none for a language model; None if they must be guessed."""
+    if model.task != "classification":
+        return []
+    if update.known.labels is not None:
+        return list(update.known.labels)
+    single = label_of_one(update, model) if size == 1 else None
+    return None if single is None else [single]

@@ -1,0 +1,130 @@
+"""How long the sentences of a batch are, read off the gradient."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from gradleak.attacks.evidence.sharing import sharings
+from gradleak.attacks.spans.certify import tells_every_token
+from gradleak.attacks.spans.spans import numerical_rank
+from gradleak.models.adapter import Part
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+# Below this share of the largest row, a gradient row is rounding.
+ROW_NOISE = 1e-6
+# Under noise a row is used if it is so many standard deviations above the median one.
+CLEAR_ROW = 6.0
+# The longest sentence looked for when nothing in the update tells.
+LONGEST = 32
+# Roles that see a layer's input.
+ATTENTION = ("query", "key", "value")
+
+
+def longest_sentence(update: Update, model: TargetModel) -> int | None:
+    """The longest sentence's token count: position rows beyond it have no gradient."""
+    table = model.adapter.positions
+    gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
+    if gradient is None:
+        return None
+    sizes = gradient.norm(dim=1)
+    used = (sizes > ROW_NOISE * sizes.max()).nonzero()
+    if len(used) == len(gradient):  # all moved: that is noise, and most rows, so the median one too, are only that
+        used = (sizes > sizes.median() * (1 + CLEAR_ROW / (2 * gradient.shape[1]) ** 0.5)).nonzero()
+    if not len(used):
+        return None
+    found = int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
+    # Special tokens alone are no sentence: noise hid the rest.
+    return found if found >= shortest_sentence(model) else None
+
+
+def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | None:
+    """The token count of the whole batch: each token adds one to the rank of a layer's gradient.
+
+    Where values and feed-forward matrices were not sent, others tell.
+    """
+    for roles in (("value", "ffn_in"), ("ffn_gate", "attention_out", "ffn_out"), ("query",), ("key",)):
+        found = [
+            rank + _hidden(model, layer, role, sentences)
+            for layer, parts in enumerate(model.adapter.parts)
+            for role in roles
+            if role in parts and (rank := _rank_of(update, model, layer, parts[role])) is not None
+        ]
+        if found:
+            return max(found) + sentences * _unseen(model)
+    return None
+
+
+def _rank_of(update: Update, model: TargetModel, layer: int, part: Part) -> int | None:
+    """The rank of a matrix that was sent, if it shows and if it tells of all tokens."""
+    # Where positions are not added, the first layer's inputs are the tokens alone, and repeated ones show once.
+    repeats = layer == 0 and part.role in ATTENTION and model.adapter.positions is None
+    carrier = part.carrier(update.tensors)
+    if carrier is None or repeats or not tells_every_token(model, layer):
+        return None
+    return _rank(carrier.matrix)
+
+
+def _hidden(model: TargetModel, layer: int, role: str, sentences: int) -> int:
+    """Tokens that add nothing to a matrix's rank.
+
+    An encoder's keys show differences within a sentence only, since softmax ignores what is common to all. A
+    decoder's queries miss the first token, which has nothing to choose from. First special tokens look the same in
+    all sentences until they have seen what follows.
+    """
+    decoder = model.adapter.family.kind == "decoder"
+    alike = len(model.prefix) if decoder or (layer == 0 and role in ATTENTION) else 0
+    if role == ("query" if decoder else "key"):
+        return sentences + max(0, alike - 1) * (sentences - 1)
+    return alike * (sentences - 1)
+
+
+def length_guesses(model: TargetModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:
+    """Token counts a batch may have, longest sentence first; one guess where the gradient tells them all."""
+    shortest = shortest_sentence(model)
+    if size == 1:
+        told = longest or (total if total is not None and total >= shortest else None)
+        yield from ([told],) if told else ([n] for n in range(shortest, min(LONGEST, model.max_length) + 1))
+        return
+    top = longest or min(LONGEST, model.max_length)
+    rest = [] if longest is None else [longest]
+    splits = iter(()) if total is None else _splits(total - sum(rest), size - len(rest), shortest, top)
+    likeliest = next(splits, None)
+    if likeliest is not None:
+        yield from ([*rest, *split] for split in itertools.chain([likeliest], splits))
+    else:  # all as long as the longest, then shorter ones
+        yield from ([top] + [n] * (size - 1) for n in range(top, shortest - 1, -1))
+
+
+def _splits(total: int, parts: int, low: int, high: int) -> Iterator[tuple[int, ...]]:
+    """The ways to write a total as a falling list of numbers between two limits.
+
+    Similar ones come first: sentences of similar length are likelier than a few tokens beside a long one.
+
+    >>> list(_splits(10, 2, 3, 6))
+    [(5, 5), (6, 4)]
+    """
+    if not low * parts <= total <= high * parts:
+        return iter(())
+    each, more = divmod(total, parts)
+    even = (each + 1,) * more + (each,) * (parts - more)
+    return sharings(even, lambda split: sum(n * n for n in split), least=low, most=high, alike=True)
+
+
+def _rank(gradient: Tensor) -> int | None:
+    """The numerical rank, or None where no gap shows it."""
+    rank = numerical_rank(gradient)
+    return rank if 0 < rank < min(gradient.shape) else None
+
+
+def shortest_sentence(model: TargetModel) -> int:
+    """The fewest tokens a sentence has: one between the special ones."""
+    return len(model.prefix) + len(model.suffix) + 1
+
+
+def _unseen(model: TargetModel) -> int:
+    """A language model predicts nothing from a sentence's last token, so it leaves no trace."""
+    return 1 if model.task == "causal-lm" else 0

@@ -1,0 +1,45 @@
+"""How much of each parameter's update is signal, and how much is noise or the rounding of weights."""
+
+from __future__ import annotations
+
+import torch
+
+from gradleak.attacks.evidence.defended import grid_step
+from gradleak.attacks.evidence.noise import noise_level
+from gradleak.matching.parameters import typical_entry
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+
+def signal_shares(update: Update, model: TargetModel) -> dict[str, float] | None:
+    """For every parameter the share of its squared update that is signal, 0 to 1; None where all of it is.
+
+    Noise shows in the spectrum, rounding to a grid in the values. A client that sends weights rounds each of them
+    after every step; the attacker knows the weights, so it knows the size of these errors: uniform over the gap to
+    the next number, which for small steps drowns whole matrices.
+    """
+    errors = _error_powers(update, model)
+    if not any(errors.values()):
+        return None
+    powers = {name: typical_entry(tensor) ** 2 for name, tensor in update.tensors.items()}
+    return {name: max(0.0, 1 - errors[name] / power) if power else 0.0 for name, power in powers.items()}
+
+
+def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:
+    """The mean squared error on an entry of every parameter."""
+    rule = update.manifest.client
+    if rule.name == "fedsgd":
+        level = noise_level(update, model)
+        grids = {name: grid_step(tensor) for name, tensor in update.tensors.items()}
+        return {name: level * level if step is None else step * step / 12 for name, step in grids.items()}
+    # Errors of several clients are independent, so their mean has less of them.
+    roundings = update.local_steps / update.manifest.clients
+    weights = model.parameters()
+    return {name: roundings * _rounding(weights[name].detach()) for name in update.tensors}
+
+
+def _rounding(weight: torch.Tensor) -> float:
+    """The mean squared error of rounding a weight once."""
+    size = weight.abs()
+    gap = torch.nextafter(size, torch.full_like(size, float("inf"))) - size
+    return float(gap.square().mean()) / 12

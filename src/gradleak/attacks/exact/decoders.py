@@ -1,0 +1,107 @@
+"""Exact recovery from a decoder's update: grow all sentences, certify them, then find their last tokens or labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from gradleak.attacks.evidence.lengths import ROW_NOISE
+from gradleak.attacks.exact.endings import Ending, endings
+from gradleak.attacks.exact.growing import Growth, Prefix, Spans
+from gradleak.attacks.exact.limits import no_end, not_in_update
+from gradleak.attacks.exact.peel import Explained, add_up, explain
+from gradleak.attacks.exact.recovery import Outcome, Recovered
+from gradleak.attacks.reasons import Reason
+from gradleak.attacks.spans.certify import Certifier, attention_parts, joint_span, mixed_layer, mixed_spans
+from gradleak.attacks.spans.spans import Span
+from gradleak.core.budget import Budget
+from gradleak.models.adapter import Part
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+
+def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
+    """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
+    first = attention_parts(model, 0)
+    layer, mixed = mixed_layer(model, update.tensors)
+    missing = not_in_update(update, [mixed])
+    if missing:
+        return Outcome(reasons=[missing])
+    inputs = joint_span(update.tensors, first)
+    behind, following = mixed_spans(model, update.tensors)
+    if behind is None or (inputs is None and not_in_update(update, [first]) is None):
+        return Outcome(reasons=[no_end(update, mixed)])
+    after = attention_parts(model, layer + 1)[0] if following is not None else None
+    learned = model.adapter.positions is not None
+    growth = Growth(model, Spans(inputs, behind, following, mixed[0], after), _positions(model, update))
+    grown = growth.run(budget, show)
+    if growth.hurried and len(_states(grown, learned)) < behind.rank and not budget.over:
+        grown = growth.run(budget, show, thorough=True)
+    outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
+    if growth.overflow:
+        outcome.reasons.append(Reason(kind="prefixes-overflow"))
+        return outcome
+    shared = _states(grown, learned)
+    outcome.complete = len(shared) >= behind.rank and not budget.over
+    if not outcome.complete and not budget.over:
+        numbers = {"told": len(shared), "rank": behind.rank}
+        outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
+    if outcome.complete and model.task == "classification" and not any(prefix.start for prefix in grown):
+        # Tokens of one kind can have states so alike that the rank does not count them all, and a sentence that
+        # another one begins with has no states of its own.
+        outcome.complete = add_up(model, update.tensors, behind, mixed[0], [list(prefix.tokens) for prefix in grown])
+        outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
+    certifier = Certifier(model, update, (behind, following))
+    last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
+    for number, prefix in enumerate(grown):
+        certificate = certifier.check(list(prefix.tokens), prefix.start)
+        # Without positions and without a first special token, one token stands for any run of it.
+        repeated = len(prefix.tokens) == 1 and not learned and not model.prefix
+        if model.task == "causal-lm":
+            ending = last[number] if last is not None else None
+            tokens = [*prefix.tokens, *([] if ending is None else [ending.token])]
+            whole = ending is not None and ending.clear and not repeated
+            outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
+        else:
+            alone = [n for n, state in enumerate(prefix.states(learned)) if shared[state] == 1]
+            told = _explained(model, update, behind, mixed, prefix, alone)
+            label, share = (told.label, told.share) if told is not None else (None, None)
+            # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
+            # its own gradient is in the update, of which one token alone is no test.
+            whole = (outcome.complete or (told is not None and told.places > 1)) and not repeated
+            outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
+    if model.task == "causal-lm" and last is None and grown:
+        outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
+    return outcome
+
+
+def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
+    """How many tokens have each state: every state adds a dimension to the update."""
+    return Counter(state for prefix in grown for state in prefix.states(learned))
+
+
+def _explained(
+    model: TargetModel, update: Update, behind: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
+) -> Explained | None:
+    """A sentence's label and share, by those of its tokens whose states no other sentence has."""
+    names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
+    kept = {name: update.tensors[name].double() for name in names}
+    return explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
+
+
+def _positions(model: TargetModel, update: Update) -> range:
+    """The positions that tokens may have: those the position table has a gradient for, if it was sent."""
+    table = model.adapter.positions
+    gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
+    if gradient is None:
+        return range(model.max_length)
+    sizes = gradient.norm(dim=1)
+    used = (sizes > ROW_NOISE * sizes.max()).nonzero()
+    return range(int(used.min()), int(used.max()) + 1)
+
+
+def _last_tokens(model: TargetModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:
+    part = model.adapter.parts[-1]["ffn_out"]
+    if part.weight_name not in update.tensors:
+        return None
+    return endings(model, part.of(update.tensors[part.weight_name]), grown)

@@ -1,0 +1,243 @@
+"""Exact recovery from an encoder's update: unmix, search, certify, peel, and again until nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.evidence.lengths import shortest_sentence
+from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, descend
+from gradleak.attacks.exact.limits import no_end, not_in_update
+from gradleak.attacks.exact.peel import explain, peeled
+from gradleak.attacks.exact.recovery import Outcome, Recovered
+from gradleak.attacks.reasons import Reason
+from gradleak.attacks.spans.candidates import Choices, first_inputs, fitting
+from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, joint_span, mixed_layer
+from gradleak.attacks.spans.spans import Span
+from gradleak.attacks.spans.unmix import table_rows, unmix
+from gradleak.core.budget import Budget
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+# Starts for every possible length in the first round; twice as many after a round that found nothing.
+STARTS, MOST_STARTS = 6, 192
+# Sentences of a round that are checked exactly; more only look promising where the span fills the space.
+MOST_CHECKS = 256
+# A token's share at a position below which it is not tried there; less and less while nothing is found. Tokens that
+# may occur several times are then tried, with this share at least, wherever they fit.
+LEAST_SHARE = 0.02
+# A token that occurs once has nearly all of its share at one position. Other shares are rough: those rows are sums.
+ONCE = 0.9
+# What rounding leaves of a gradient row that should be zero, against the largest row and against what it was.
+ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
+# Shares of the mean that add up to this leave room for no further sentence, in batches of up to 500.
+WHOLE = 0.998
+# They do so if the update is the mean of the batch's gradients. One that is a multiple of it has more left than this.
+SPENT = 0.1
+# Positions looked at when the update does not tell how long sentences are.
+BLOCK = 24
+
+
+def recover_encoder(
+    model: TargetModel, update: Update, generator: torch.Generator, budget: Budget, show: Callable[[str], None]
+) -> Outcome:
+    """All sentences of the update that can be found and proved."""
+    missing = not_in_update(update, [attention_parts(model, 0), mixed_layer(model, update.tensors)[1]])
+    if missing:
+        return Outcome(reasons=[missing])
+    rounds = EncoderRecovery(model, update, generator)
+    rounds.run(budget, show)
+    bag = {token: 1.0 for sentence in rounds.found for token in sentence.tokens}
+    return Outcome(rounds.found, rounds.complete, {**rounds.bag, **bag}, rounds.reasons)
+
+
+class EncoderRecovery:
+    """The rounds on one update, and what they have found so far."""
+
+    def __init__(self, model: TargetModel, update: Update, generator: torch.Generator) -> None:
+        self.model = model
+        self.size = update.known.size
+        self.generator = generator
+        adapter = model.adapter
+        self.update = update
+        self.first = attention_parts(model, 0)
+        self.layer, self.mixed = mixed_layer(model, update.tensors)
+        self.words = adapter.parameter_of(adapter.words)
+        self.positions = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
+        wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
+        wanted |= {self.words, self.positions}
+        self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
+        self.original = dict(self.left)
+        self.certifier = Certifier(model, update)
+        self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
+        self._exact: TargetModel | None = None
+        self.found: list[Recovered] = []
+        self.bag: dict[int, float] = {}
+        self.seen: tuple[Tensor, int] | None = None
+        self.reasons: list[Reason] = []
+
+    def run(self, budget: Budget, show: Callable[[str], None]) -> None:
+        """Search until every sentence is found, the budget is spent, or many starts find nothing."""
+        starts, narrow, failures = STARTS, False, 0
+        while not budget.over and not self.complete:
+            spans = self._spans(narrow)
+            if spans is None:
+                break
+            if self._round(*spans, starts, budget):
+                show(self.model.decode(self.found[-1].tokens))
+                starts, failures = max(STARTS, starts // 2), 0
+                continue
+            failures += 1
+            if self.found and failures % 2:  # the other end of the spectrum first, then more starts
+                narrow = not narrow
+            else:
+                starts *= 2
+            if starts > MOST_STARTS:
+                self.reasons.append(Reason(kind="starts-spent", numbers={"starts": MOST_STARTS}))
+                break
+
+    @property
+    def count(self) -> int:
+        """Sentences accounted for, repeated ones as often as they occur."""
+        if self.size is None:
+            return len(self.found)
+        return sum(max(1, round(self.size * found.share)) if found.share else 1 for found in self.found)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all sentences are found: as many as granted, all of the mean, or until nothing is left."""
+        if not self.found or (self.size is not None and len(self.found) >= self.size):
+            return bool(self.found)
+        left, before = (self.mixed[0].carrier(tensors) for tensors in (self.left, self.original))
+        if left is None or before is None:
+            return left is None
+        rest = float(left.matrix.norm() / before.matrix.norm())
+        shares = [found.share for found in self.found if found.share is not None]
+        spent = sum(shares) > WHOLE or (self.size is not None and self.count >= self.size)
+        # What has no share was not taken out, so then what is left tells nothing.
+        return rest < OWN_NOISE or (spent and (rest < SPENT or len(shares) < len(self.found)))
+
+    # --- one round --------------------------------------------------------------------------------
+
+    def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
+        """What the first layer still sees, and what is left behind its attention."""
+        if self.before[0] is None or self.before[1] is None:
+            self.reasons.append(no_end(self.update, self.mixed))
+            return None
+        if not self.found:
+            return self.before[0], self.before[1]
+        tokens = joint_span(self.left, self.first, self.before[0], narrow)
+        mixed = joint_span(self.left, self.mixed, self.before[1], narrow)
+        if tokens is None or mixed is None:
+            self.reasons.append(Reason(kind="rest-drowned"))
+            return None
+        return tokens, mixed
+
+    def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
+        choices, lengths = self._choices(inputs, starts)
+        if not lengths:
+            return False
+        rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
+        frames = Frames(self.model, choices, rows)
+        picks = choices.draw(len(rows), self.generator)
+        ids, energies = descend(Energy(self.model, mixed, self.mixed[0]), frames, picks, budget)
+        known = {tuple(r.tokens) for r in self.found}
+        promising = dict.fromkeys(
+            tuple(ids[row][frames.mask[row]].tolist())
+            for row in energies.argsort()[:MOST_CHECKS].tolist()
+            if energies[row] < PROMISING
+        )
+        accepted = [self._accept(list(tokens)) for tokens in promising if tokens not in known]
+        return any(accepted)
+
+    def _accept(self, tokens: list[int]) -> bool:
+        certificate = self.certifier.check(tokens)
+        span = joint_span(self.left, self.mixed, self.before[1])
+        if not certificate.holds or span is None:
+            return False
+        double = self._double()
+        told = explain(double, self.left, span, double.adapter.parts[self.layer][self.mixed[0].role], tokens)
+        if told is None:
+            self.found.append(Recovered(tokens, certificate))
+        else:
+            self.found.append(Recovered(tokens, certificate, told.label, told.share))
+            self.left = peeled(self.left, told)
+        return True
+
+    def _double(self) -> TargetModel:
+        """The model in float64: what is peeled off must be more exact than what is left."""
+        if self._exact is None:
+            self._exact = self.model.doubled()
+        return self._exact
+
+    # --- which tokens, where ----------------------------------------------------------------------
+
+    def _choices(self, span: Span, starts: int) -> tuple[Choices, list[int]]:
+        """The tokens each position may hold, fewer in a first round of few starts, and possible lengths."""
+        tokens, fits = self._fits(span)
+        shares = unmix(*self._table_rows(span, tokens, fits), fits)
+        weights = torch.where(shares > LEAST_SHARE * (STARTS / starts) ** 2, shares, 0.0) * fits
+        if starts > STARTS:
+            repeated = shares.amax(dim=1, keepdim=True) < ONCE
+            weights = torch.where(repeated & fits, weights.clamp_min(LEAST_SHARE), weights)
+        inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
+        kept = inner & (weights > 0).any(dim=1)
+        lengths = self._lengths(tokens, weights) if bool(kept.any()) else []
+        self.bag = {int(token): float(weights[i].max()) for i, token in enumerate(tokens) if kept[i]}
+        return Choices.of(self.model, tokens[kept], weights[kept]), lengths
+
+    @property
+    def _special(self) -> list[int]:
+        return [*self.model.prefix, *self.model.suffix, self.model.tokenizer.pad_token_id or 0]
+
+    def _fits(self, span: Span) -> tuple[Tensor, Tensor]:
+        """The tokens that fit the span somewhere, and at which positions they do: (tokens, positions)."""
+        tokens, length = self._tokens(), self._longest()
+        fits = fitting(self.model, span, tokens, length or BLOCK)
+        while length is None and bool(fits[:, -1].any()) and fits.shape[1] < self.model.max_length:
+            fits = fitting(self.model, span, tokens, min(2 * fits.shape[1], self.model.max_length))
+        some = fits.any(dim=1)
+        if length is None:
+            used = fits.any(dim=0).nonzero()
+            fits = fits[:, : int(used.max()) + 1 if len(used) else 1]
+        self.seen = tokens[some], fits.shape[1]
+        return tokens[some], fits[some]
+
+    def _table_rows(self, span: Span, tokens: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
+        """The tables' gradients at the tokens and at the positions: as sent, else as the first layer tells them."""
+        if self.words in self.left and self.positions in self.left:
+            first = self.model.adapter.family.first_position
+            return self.left[self.words][tokens], self.left[self.positions][first : first + fits.shape[1]]
+        matrices, _ = carried(self.left, self.first)
+        return table_rows(span, matrices, first_inputs(self.model, tokens, fits.shape[1]), fits)
+
+    def _tokens(self) -> Tensor:
+        """The tokens of the batch where the word table tells them, else all, or those that fitted before."""
+        if self.words in self.left:
+            return self._rows(self.words)
+        if self.seen is not None:  # what is left of an update can hold no others
+            return self.seen[0]
+        return torch.arange(len(self.model.word_table), device=self.model.device)
+
+    def _longest(self) -> int | None:
+        if self.positions not in self.left:
+            return None if self.seen is None else self.seen[1]
+        used = self._rows(self.positions)
+        return int(used.max()) + 1 - self.model.adapter.family.first_position if len(used) else None
+
+    def _rows(self, name: str) -> Tensor:
+        """The rows of a table that still have a gradient."""
+        now, before = self.left[name].norm(dim=1), self.original[name].norm(dim=1)
+        return (now > ROW_NOISE * before.max() + OWN_NOISE * before).nonzero()[:, 0]
+
+    def _lengths(self, tokens: Tensor, weights: Tensor) -> list[int]:
+        """Where a sentence can end: positions that can hold the last special token, with others before it."""
+        shortest = shortest_sentence(self.model)
+        longest = weights.shape[1]
+        if not self.model.suffix:
+            return list(range(shortest, longest + 1))
+        last = (tokens == self.model.suffix[-1]).nonzero()[:, 0]
+        ends = (weights[last] > 0).any(dim=0).nonzero()[:, 0].tolist() if len(last) else []
+        return [end + 1 for end in ends if end + 1 >= shortest]

@@ -1,0 +1,102 @@
+"""The last token of every sentence of a language model: it is predicted, but nothing is predicted from it.
+
+So no layer's input shows it. What shows it is the signal that comes back to the position before: the last layer's
+gradient is a sum over positions of signal times input, the inputs are known once all sentences are, and solving for
+the signals leaves one vector a position, which depends on the label in a known, linear way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.attacks.exact.growing import Prefix
+from gradleak.models.adapter import Part
+from gradleak.models.text import TargetModel
+
+# The best label must fit this many times better than the next one.
+CLEAR = 4.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The last token of a sentence, and whether it stands out among all others."""
+
+    token: int
+    clear: bool
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """What the last matrix sees of a sentence, the signals its known labels send back, and those of the last one.
+
+    The last signal is `expected` less the label's row of the head times `turn`.
+    """
+
+    inputs: Tensor
+    signals: Tensor
+    expected: Tensor
+    turn: Tensor
+
+
+def endings(model: TargetModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> list[Ending]:
+    """The last tokens of sentences known but for these, in order, from the last feed-forward matrix's gradient.
+
+    `prefixes` must be all sentences of the batch: a missing one would leak into the others' signals.
+    """
+    sentences = [_sentence(model, model.adapter.parts[-1]["ffn_out"], prefix) for prefix in prefixes]
+    inputs = torch.cat([sentence.inputs for sentence in sentences]).double()
+    signals = (matrix.double() @ torch.linalg.pinv(inputs)).T.split([len(s.inputs) for s in sentences])
+    # All labels but the last ones are known, so they tell how much one position weighs in the batch's mean. Where
+    # sentences begin alike their positions are the same and only the sum of their signals shows.
+    states = [prefix.states(model.adapter.positions is not None) for prefix in prefixes]
+    alike = Counter(state for own in states for state in own)
+    single = torch.tensor([alike[state] == 1 for own in states for state in own[:-1]], dtype=torch.bool)
+    seen = torch.cat([own[:-1] for own in signals])[single]
+    wanted = torch.cat([sentence.signals for sentence in sentences]).double()[single]
+    weight = float((seen * wanted).sum() / wanted.square().sum()) if len(wanted) else 1 / len(inputs)
+    head = model.module.get_output_embeddings().weight.detach()
+    return [
+        _ending(sentence.expected.double() - own[-1] / weight, head, sentence.turn)
+        for sentence, own in zip(sentences, signals, strict=True)
+    ]
+
+
+def _ending(wanted: Tensor, head: Tensor, turn: Tensor) -> Ending:
+    """The label whose row of the head, seen through the last norm, is the wanted vector."""
+    rows = head @ turn
+    best = (rows - wanted.to(rows)).norm(dim=1).topk(2, largest=False)
+    return Ending(int(best.indices[0]), bool(best.values[1] > CLEAR * best.values[0]))
+
+
+def _sentence(model: TargetModel, part: Part, prefix: Prefix) -> _Sentence:
+    caught: dict[str, Tensor] = {}
+
+    def hook(module: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        caught["inputs"] = arguments[0].detach()[0]
+        caught["output"] = output.detach().requires_grad_()
+        return caught["output"]
+
+    ids = torch.tensor([prefix.tokens], device=model.device)
+    places = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
+    handle = part.module.register_forward_hook(hook)
+    try:
+        hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]
+    finally:
+        handle.remove()
+    output, head = caught["output"], model.module.get_output_embeddings()
+    losses = F.cross_entropy(head(hidden[:-1]), ids[0, 1:], reduction="sum")
+    (signals,) = torch.autograd.grad(losses, output, retain_graph=True)
+    last = hidden[-1]
+    eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
+    (turn,) = torch.autograd.grad(last, output, eye, is_grads_batched=True)
+    turn = turn[:, 0, -1]
+    with torch.no_grad():
+        expected = head(last).softmax(dim=0) @ head.weight @ turn
+    return _Sentence(caught["inputs"], signals[0, :-1], expected, turn)

@@ -1,0 +1,32 @@
+"""What exact recovery gives back, whichever kind of model it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gradleak.attacks.reasons import Reason
+from gradleak.attacks.spans.certify import Certificate
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A sentence with its special tokens, its certificate, and label and weight where the update tells them.
+
+    `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once.
+    """
+
+    tokens: list[int]
+    certificate: Certificate
+    label: int | None = None
+    share: float | None = None
+    whole: bool = True
+
+
+@dataclass
+class Outcome:
+    """Everything recovered from one update. `complete` means that nothing of the update is left to explain."""
+
+    sentences: list[Recovered] = field(default_factory=list)
+    complete: bool = False
+    bag: dict[int, float] = field(default_factory=dict)
+    reasons: list[Reason] = field(default_factory=list)

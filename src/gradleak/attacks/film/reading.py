@@ -1,0 +1,68 @@
+"""How the attacked language model, and the update if it is asked, judge the tokens of a bag as next ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.film.explained import Explainer, Reading
+from gradleak.models.text import TargetModel
+
+
+class PlainReader:
+    """The model alone, with a cache; shares are 0."""
+
+    def __init__(self, model: TargetModel, bag: Tensor) -> None:
+        self._model = model
+        self._rows = _output_rows(model, bag)
+        self._cache: Any = None
+
+    def first(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
+        from transformers import DynamicCache
+
+        self._cache = DynamicCache()
+        return self._judge(beginnings)
+
+    def further(self, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        self._cache.batch_select_indices(rows)
+        return self._judge(tokens[:, None])
+
+    @torch.no_grad()
+    def _judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        base = self._model.module.base_model
+        state = base(input_ids=ids, past_key_values=self._cache, use_cache=True).last_hidden_state[:, -1]
+        log_probs = (state @ self._rows.T).log_softmax(dim=1)
+        return log_probs, torch.zeros_like(log_probs)
+
+
+class ExplainedReader:
+    """The model and its copy that stepped along the inverted update: the difference tells shares."""
+
+    def __init__(self, explainer: Explainer, bag: Tensor) -> None:
+        self._explainer = explainer
+        self._rows = _output_rows(explainer.model, bag)
+        self._reading: Reading = explainer.start()
+
+    def first(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
+        self._reading = self._explainer.start()
+        return self._judge(beginnings)
+
+    def further(self, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        self._reading.keep(rows)
+        return self._judge(tokens[:, None])
+
+    @torch.no_grad()
+    def _judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        plain, moved = ((state[:, -1] @ self._rows.T).log_softmax(dim=1) for state in self._reading.states(ids))
+        shares = (moved - plain) / self._explainer.unit
+        if self._reading.fits is not None:  # behind a token that was not read in the batch nothing follows
+            plain = plain.masked_fill(~self._reading.fits[:, None], float("-inf"))
+        return plain, shares
+
+
+def _output_rows(model: TargetModel, bag: Tensor) -> Tensor:
+    """The bag's rows of the output matrix: probabilities are those among the bag."""
+    rows: Tensor = model.module.get_output_embeddings().weight.detach()[bag]
+    return rows

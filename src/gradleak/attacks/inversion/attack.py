@@ -1,0 +1,75 @@
+"""Learning To Invert: a network that was trained on auxiliary data reads the text off an update at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field
+
+from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.inversion.reading import PASSES, Read, TextReader
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.peak import peak_memory
+from gradleak.core.progress import Progress
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+# Updates that are read at once.
+TOGETHER = 32
+
+
+class LtiOptions(AttackOptions):
+    inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; must be said")
+    passes: int = Field(PASSES, ge=1, le=100, description="times the update is read, each with what is known then")
+
+
+class Lti(Attack):
+    name = "lti"
+    summary = "Learning To Invert: a network trained on auxiliary data for this model and this defence"
+    Options = LtiOptions
+    options: LtiOptions
+
+    def prepared(self, model: TargetModel) -> Self:
+        if not self.options.inverter:
+            raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
+        return self
+
+    def run(
+        self,
+        updates: Sequence[Update],
+        model: TargetModel,
+        *,
+        budget: Budget,
+        progress: Progress,
+        seeds: Sequence[int],
+    ) -> list[Reconstruction]:
+        reader = TextReader(self.options.inverter, model)
+        found: list[Reconstruction] = []
+        progress.begin(self.name, len(updates), "updates")
+        for first in range(0, len(updates), TOGETHER):
+            some = updates[first : first + TOGETHER]
+            started = time.monotonic()
+            with peak_memory(model.device) as memory:
+                read = [None] * len(some) if budget.tick() else reader.read(some, self.options.passes)
+            spent = (time.monotonic() - started) / len(some)
+            found += [
+                Reconstruction(
+                    sentences=[] if one is None else [_sentence(one, model)],
+                    lengths=None if one is None else [reader.settings.length],
+                    seconds=spent,
+                    peak_memory_mb=memory.megabytes,
+                    status=budget.reason if one is None else "completed",
+                )
+                for one in read
+            ]
+            progress.advance(len(found))
+        progress.end()
+        return found
+
+
+def _sentence(read: Read, model: TargetModel) -> Sentence:
+    sure = sum(read.probabilities) / len(read.probabilities)
+    return Sentence(text=model.decode(read.tokens), tokens=read.tokens, confidence=min(1.0, sure))

@@ -1,0 +1,1 @@
+"""Gradient matching: DLG, TAG, LAMP and subspace."""

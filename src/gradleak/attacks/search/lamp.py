@@ -1,0 +1,54 @@
+"""LAMP: gradient matching that alternates with a search over token orders guided by a language prior."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gradleak.attacks.base import with_defaults
+from gradleak.attacks.search.attack import MatchingAttack, MatchingOptions
+
+
+class LampOptions(MatchingOptions):
+    """Options left unsaid come from the preset; those said win over it."""
+
+    preset: Literal["fast", "paper"] = Field("fast", description="fast: a quarter of the time; paper: as published")
+
+    def defaults_for(self, large: bool) -> dict[str, Any]:
+        """What the preset changes; docs/engine.md shows what `fast` costs and what it saves."""
+        if not large:
+            short = {"steps": 450, "init_draws": 20, "init_orders": 0, "discrete_every": 25, "polish": 12,
+                     "adapt": True}  # fmt: skip
+            return short if self.preset == "fast" else {}
+        published = {"optimizer": "adamw", "schedule": "linear", "clip": 0.5}
+        if self.preset == "fast":  # the published run shortened by the same factor as for smaller models
+            return {**published, "steps": 1125, "linear_over": 2250, "discrete_every": 65,
+                    "init_draws": 20, "init_orders": 0, "polish": 12, "adapt": True}  # fmt: skip
+        return {**published, "steps": 5000, "linear_over": 10000, "discrete_every": 200}
+
+
+class LampCos(MatchingAttack):
+    """The variant with the cosine distance; its published settings are the defaults of the search itself."""
+
+    name = "lamp-cos"
+    summary = "LAMP with cosine distance: matching, a language prior and token reordering"
+    Options = LampOptions
+
+
+# Sums over all coordinates are larger than cosines, so everything weighed against them is larger too.
+LampSumOptions = with_defaults(
+    LampOptions, "LampSumOptions", distance="l2+l1", regularization=25.0, prior_weight=60.0
+)
+
+
+class LampL2L1(MatchingAttack):
+    name = "lamp-l2l1"
+    summary = "LAMP with squared and absolute differences; the paper's better variant for batches"
+    Options = LampSumOptions
+
+
+class LampL2(MatchingAttack):
+    name = "lamp-l2"
+    summary = "LAMP with squared differences only; an ablation of the paper"
+    Options = with_defaults(LampSumOptions, "LampL2Options", distance="l2")

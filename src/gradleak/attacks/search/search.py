@@ -1,0 +1,312 @@
+"""The search that gradient-matching attacks share: many updates side by side.
+
+An update has one row, or several if its labels or lengths are guessed; then the rows race for some steps and only
+the best goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
+from gradleak.attacks.evidence.hints import Hints
+from gradleak.attacks.evidence.knowledge import Knowledge
+from gradleak.attacks.search.choose import Proposals, choose
+from gradleak.attacks.search.frame import empty_dummies
+from gradleak.attacks.search.initial import best_start
+from gradleak.attacks.search.polish import polish
+from gradleak.attacks.search.reorder import propose
+from gradleak.attacks.search.schedule import learning_rate
+from gradleak.attacks.search.vocabulary import Vocabulary
+from gradleak.core.budget import Budget
+from gradleak.core.progress import Progress
+from gradleak.matching.engine import Engine
+from gradleak.models.text import TargetModel
+from gradleak.priors.base import Prior
+
+if TYPE_CHECKING:
+    from gradleak.attacks.search.attack import MatchingOptions
+
+TRACE_POINTS = 100
+GLIMPSE_SECONDS = 0.5
+SETTLE_EVERY = 10
+# Rows whose orders are tried between two looks at the budget.
+ROWS_AT_ONCE = 16
+
+
+class MatchingSearch:
+    """Choose a start, then alternate gradient steps with tries of other token orders."""
+
+    def __init__(
+        self,
+        *,
+        options: MatchingOptions,
+        model: TargetModel,
+        engine: Engine,
+        prior: Prior | None,
+        seeds: Sequence[int],
+        guesses: Sequence[Sequence[Knowledge]],
+        hints: Sequence[Hints | None],
+    ) -> None:
+        """`seeds`, `guesses` and `hints` have an entry an update; with a hint only its tokens are looked at."""
+        self.options = options
+        self.model = model
+        self.engine = engine
+        self.prior = prior
+        self.knowledge = [guess for each in guesses for guess in each]
+        self.owners = [update for update, each in enumerate(guesses) for _ in each]
+        self.generators = [torch.Generator().manual_seed(seeds[owner]) for owner in self.owners]
+        everything = Vocabulary.of(model)
+        self.mean_norm = everything.mean_norm
+        self.hints = [hints[owner] for owner in self.owners]
+        self.vocabularies = [everything if hint is None else everything.only(hint.tokens) for hint in self.hints]
+        self.dummies, self.fixed = empty_dummies(model, self.knowledge, self.owners)
+        self.best = self.dummies.embeds.clone()
+        self.best_loss = self.dummies.embeds.new_full((len(self.knowledge),), float("inf"))
+        self.traces: list[list[TracePoint]] = [[] for _ in self.knowledge]
+        self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
+        self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
+        self.answers = torch.zeros_like(self.fixed, dtype=torch.long)
+        self.polished: Tensor | None = None
+
+    def start(self, budget: Budget, progress: Progress) -> None:
+        """Fill the free positions with the best of many random starts."""
+        self.dummies = best_start(
+            self.engine,
+            self.dummies,
+            self.fixed,
+            self.options,
+            self.mean_norm,
+            self.generators,
+            [None if hint is None else self.model.embed(hint.places) for hint in self.hints],
+            budget,
+            progress,
+        )
+        self.best = self.dummies.embeds.clone()
+
+    def optimise(self, budget: Budget, progress: Progress) -> bool:
+        """Take all steps; False if the budget ended them early. The best iterate is kept either way."""
+        optimizer = self._optimizer()
+        shown = 0.0
+        for step in range(self.options.steps + 1):
+            if budget.tick():
+                return False
+            self._relabel()
+            values, gradients = self._match()
+            pull, pull_gradient = self._norm_pull()
+            loss = values + pull
+            self._remember(step, loss)
+            if time.monotonic() - shown > GLIMPSE_SECONDS:
+                shown = time.monotonic()
+                progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._glimpse(step))
+            self._end_race(step)
+            if step == self.options.steps or self._all_settled(step):
+                break  # the pass after the last step only judges it
+            self._step(optimizer, gradients + pull_gradient, step)
+            if self.options.discrete == "alternate" and self._discrete_is_due(step):
+                self._discrete(budget)
+        if self.options.discrete == "end":
+            self._reorder_answers(budget)
+            return not budget.over
+        return True
+
+    def polish(self, budget: Budget, progress: Progress) -> None:
+        """Move and exchange the answers' tokens until nothing explains the updates better."""
+        chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
+        best = self.dummies.with_embeds(self.best).take(chosen)
+        if self.model.task == "causal-lm":
+            best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self._nearest(best.embeds, chosen)))
+        tokens = polish(
+            self.engine,
+            self.model,
+            best,
+            self.fixed[chosen],
+            [self.vocabularies[row] for row in chosen.tolist()],
+            [self.hints[row] for row in chosen.tolist()],
+            rounds=self.options.polish,
+            generators=[self.generators[row] for row in chosen.tolist()],
+            budget=budget,
+            progress=progress,
+        )
+        self.polished = self._nearest(self.best)
+        self.polished[chosen] = tokens
+
+    def answer(self, update: int) -> Reconstruction:
+        """The best iterate of an update's best row, as text."""
+        row = self._best_row(update)
+        known = self.knowledge[row]
+        tokens, cosines = self.vocabularies[row].nearest(self.best[row][~self.fixed[row]])
+        bag: dict[str, float] = {}
+        for token, cosine in zip(tokens.tolist(), cosines.tolist(), strict=True):
+            word = str(self.model.tokenizer.convert_ids_to_tokens(token))
+            bag[word] = max(bag.get(word, 0.0), round(cosine, 4))
+        loss = float(self.best_loss[row])
+        return Reconstruction(
+            sentences=self._sentences(row),
+            labels=known.labels,
+            lengths=known.lengths,
+            found=known.found,
+            bag=bag,
+            loss=loss if loss < float("inf") else None,
+            trace=self.traces[row],
+        )
+
+    # --- the continuous part ----------------------------------------------------------------------
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        embeds = self.dummies.embeds.requires_grad_()
+        if self.options.optimizer == "adam":
+            return torch.optim.Adam([embeds], lr=self.options.lr)
+        return torch.optim.AdamW([embeds], lr=self.options.lr, eps=1e-6, weight_decay=0.01)
+
+    def _match(self) -> tuple[Tensor, Tensor]:
+        """Distances and their derivatives of the rows still searched; a settled row has neither."""
+        active = (~self.settled).nonzero()[:, 0]
+        values = torch.full_like(self.best_loss, float("inf"))
+        gradients = torch.zeros_like(self.dummies.embeds)
+        values[active], gradients[active] = self.engine.values_and_gradients(self.dummies.take(active))
+        return values, gradients
+
+    def _all_settled(self, step: int) -> bool:
+        """Settle the rows whose answer has not changed for long enough; True if none is left."""
+        if self.options.patience == 0 or step % SETTLE_EVERY:
+            return False
+        answers = self._nearest(self.best)
+        changed = ((answers != self.answers) & ~self.fixed).any(dim=2).any(dim=1)
+        self.changed_at = torch.where(changed, step, self.changed_at)
+        self.answers = answers
+        self.settled |= step - self.changed_at >= self.options.patience
+        return bool(self.settled.all())
+
+    def _nearest(self, embeds: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The tokens nearest to the embeddings of these rows, each within its own vocabulary."""
+        numbers = range(len(embeds)) if rows is None else rows.tolist()
+        found = [self.vocabularies[row].nearest(own)[0] for row, own in zip(numbers, embeds, strict=True)]
+        return torch.stack(found)
+
+    def _best_row(self, update: int) -> int:
+        rows = [row for row, owner in enumerate(self.owners) if owner == update]
+        return min(rows, key=lambda row: float(self.best_loss[row]))
+
+    def _end_race(self, step: int) -> None:
+        """After some steps, of the rows with different guesses about one update only the best goes on."""
+        if step == min(self.options.race, self.options.steps):
+            for update in set(self.owners):
+                winner = self._best_row(update)
+                losers = [row for row, owner in enumerate(self.owners) if owner == update and row != winner]
+                self.settled[losers] = True
+
+    def _remember(self, step: int, loss: Tensor) -> None:
+        """Keep every row that is better than ever before, exactly as it was when it was judged."""
+        better = loss < self.best_loss
+        self.best[better] = self.dummies.embeds.detach()[better]
+        self.best_loss = torch.where(better, loss, self.best_loss)
+        if step % max(1, self.options.steps // TRACE_POINTS) == 0 or step == self.options.steps:
+            for trace, value in zip(self.traces, loss.tolist(), strict=True):
+                if math.isfinite(value):
+                    trace.append(TracePoint(step=step, loss=value))
+
+    def _norm_pull(self) -> tuple[Tensor, Tensor]:
+        """The regulariser, (mean embedding norm − the vocabulary's)², and its derivative."""
+        embeds = self.dummies.embeds.detach().requires_grad_()
+        real = self.dummies.mask
+        means = (embeds.norm(dim=-1) * real).sum(dim=(1, 2)) / real.sum(dim=(1, 2))
+        pull = self.options.regularization * (means - self.mean_norm).square()
+        (gradient,) = torch.autograd.grad(pull.sum(), embeds)
+        return pull.detach(), gradient
+
+    def _step(self, optimizer: torch.optim.Optimizer, gradient: Tensor, step: int) -> None:
+        embeds = self.dummies.embeds
+        unmoved = (self.fixed | self.settled[:, None, None])[..., None]
+        gradient = gradient.masked_fill(unmoved, 0.0)
+        if self.options.clip is not None:
+            sizes = gradient.flatten(1).norm(dim=1).clamp_min(self.options.clip)
+            gradient = gradient * (self.options.clip / sizes)[:, None, None, None]
+        embeds.grad = gradient
+        optimizer.param_groups[0]["lr"] = learning_rate(self.options, step)
+        before = embeds.detach().clone()
+        optimizer.step()
+        with torch.no_grad():  # weight decay must not move what is fixed
+            embeds.copy_(torch.where(unmoved, before, embeds))
+
+    def _relabel(self) -> None:
+        """A language model's labels are its own input: let the dummy's nearest tokens be its labels."""
+        if self.model.task == "causal-lm":
+            tokens = self._nearest(self.dummies.embeds.detach())
+            self.dummies.labels.copy_(torch.where(self.fixed, self.dummies.labels, tokens))
+
+    # --- the discrete part ------------------------------------------------------------------------
+
+    def _discrete_is_due(self, step: int) -> bool:
+        every = self.options.discrete_every
+        return (
+            every > 0 and step > 0 and step % every == 0 and step >= self.options.discrete_after * self.options.steps
+        )
+
+    def _reorder_answers(self, budget: Budget) -> None:
+        """The ablation: as many discrete phases as there would have been, all after the last step."""
+        self.settled = torch.tensor(
+            [row != self._best_row(owner) for row, owner in enumerate(self.owners)], device=self.settled.device
+        )
+        with torch.no_grad():
+            self.dummies.embeds.copy_(self.best)
+        self._relabel()
+        for step in range(self.options.steps):
+            if self._discrete_is_due(step):
+                self._discrete(budget)
+        self.best = self.dummies.embeds.detach().clone()
+
+    def _discrete(self, budget: Budget) -> None:
+        """Every sentence in turn takes the best of many orders; later sentences see what earlier ones became."""
+        for sentence in range(self.dummies.embeds.shape[1]):
+            rows = (~self.settled).nonzero()[:, 0].tolist()
+            for first in range(0, len(rows), ROWS_AT_ONCE):
+                if budget.over:
+                    return
+                self._reorder(rows[first : first + ROWS_AT_ONCE], sentence)
+
+    def _reorder(self, rows: Sequence[int], sentence: int) -> None:
+        proposals = [self._proposals(row, sentence) for row in rows]
+        chosen = choose(self.engine, proposals, self.options.prior_weight)
+        with torch.no_grad():
+            for row, proposal, winner in zip(rows, proposals, chosen, strict=True):
+                self.dummies.embeds[row] = proposal.guesses.embeds[winner]
+
+    def _proposals(self, row: int, sentence: int) -> Proposals:
+        """Other orders of one sentence's tokens, with what the prior thinks of each."""
+        places = (~self.fixed[row, sentence]).nonzero()[:, 0]
+        orders = propose(len(places), self.options.candidates, self.generators[row])
+        moved = places[torch.tensor(orders, device=places.device)]
+        current = self.dummies.row(row)
+        guesses = current.repeat(len(orders))
+        guesses.embeds[:, sentence, places] = current.embeds[0, sentence, moved]
+        if self.model.task == "causal-lm":
+            guesses.labels[:, sentence, places] = current.labels[0, sentence, moved]
+        nll = torch.zeros(len(orders))
+        if self.prior is not None:
+            tokens, _ = self.vocabularies[row].nearest(current.embeds[0, sentence, places])
+            nll = self.prior.nll([[int(tokens[i]) for i in order] for order in orders])
+        return Proposals(guesses, nll.to(guesses.embeds))
+
+    # --- what it reads like -----------------------------------------------------------------------
+
+    def _glimpse(self, step: int) -> str:
+        row = step % len(self.dummies)
+        return " / ".join(sentence.text for sentence in self._sentences(row))
+
+    def _sentences(self, row: int) -> list[Sentence]:
+        found = []
+        for number, (embeds, fixed) in enumerate(zip(self.best[row], self.fixed[row], strict=True)):
+            tokens, cosines = self.vocabularies[row].nearest(embeds[~fixed])
+            if self.polished is not None:
+                tokens = self.polished[row, number][~fixed]
+            text = self.model.decode(tokens.tolist())
+            confidence = float(cosines.mean().clamp(0, 1))
+            found.append(Sentence(text=text, tokens=tokens.tolist(), confidence=confidence))
+        return found

@@ -1,0 +1,140 @@
+"""Proof that a sentence was in the batch, from the update alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.spans.candidates import TOLERANCE
+from gradleak.attacks.spans.probe import Probe
+from gradleak.attacks.spans.spans import Span, span_of
+from gradleak.models.adapter import Part
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import Update
+
+# A threshold above this share of what a random state has proves nothing: too little of the space lies outside.
+STRICT = 1e-3
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A sentence's energy (mean squared distance of its states from the spans) and what noise allows."""
+
+    energy: float
+    threshold: float
+    strict: bool
+
+    @property
+    def holds(self) -> bool:
+        return self.strict and self.energy <= self.threshold
+
+
+def attention_parts(model: TargetModel, layer: int) -> list[Part]:
+    """The matrices that see a layer's input and whose gradients tell it.
+
+    An encoder's keys do not: softmax ignores what is common to all keys, so their gradient misses a direction.
+    A decoder's queries miss a sentence's first token, which has nothing to choose from; its keys and values do not.
+    """
+    roles = ("query", "value") if model.adapter.family.kind == "encoder" else ("query", "key", "value")
+    return [model.adapter.parts[layer][role] for role in roles]
+
+
+def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
+    """The matrices that see a layer's states behind its attention."""
+    parts = model.adapter.parts[layer]
+    return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
+
+
+def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
+    """The matrices by which an update tells what these parts of one input see, and the map they see it through."""
+    carriers = [carrier for carrier in (part.carrier(tensors) for part in parts) if carrier is not None]
+    plain = [carrier.matrix for carrier in carriers if carrier.map is None]
+    if plain or not carriers:
+        return plain, None
+    # Seen through different maps they cannot be joined: the widest tells most, and of equal ones the last, which for
+    # attention is the value: it sees every token.
+    widest = max(reversed(carriers), key=lambda carrier: carrier.matrix.shape[1])
+    return [widest.matrix], widest.map
+
+
+def joint_span(
+    tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None, narrow: bool = False
+) -> Span | None:
+    """The span of what these parts of one input see, from those of them that an update holds."""
+    matrices, seen_through = carried(tensors, parts)
+    span = span_of(matrices, before, narrow) if matrices else None
+    return None if span is None else dataclasses.replace(span, map=seen_through)
+
+
+def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
+    """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in.
+
+    Those that the update holds come first. If it holds none at all, they are those that it would take.
+    """
+    for layer in range(len(model.adapter.parts)):
+        groups = [attention_parts(model, layer)] if layer else []
+        for parts in [*groups, mixing_parts(model, layer)]:
+            held = [part for part in parts if part.carrier(tensors) is not None]
+            if held and tells_every_token(model, layer):
+                return layer, [*held, *(part for part in parts if part not in held)]
+    return 0, mixing_parts(model, 0)
+
+
+def tells_every_token(model: TargetModel, layer: int) -> bool:
+    """Whether a layer's gradients have a direction of their own for every token.
+
+    A classifier's last layer asks and answers for one token only: its queries and what follows have one direction a
+    sentence, its keys and values one a head.
+    """
+    return model.task != "classification" or layer < len(model.adapter.parts) - 1
+
+
+def next_span(model: TargetModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:
+    """The span of what the layer behind sees, if it is whole: a classifier's last layer looks at one token only."""
+    if mixed is None or layer + 1 >= len(model.adapter.parts):
+        return None
+    span = joint_span(tensors, attention_parts(model, layer + 1))
+    return span if span is not None and span.rank >= mixed.rank else None
+
+
+def mixed_spans(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
+    """The spans of what is mixed first, and of what the layer behind that sees."""
+    layer, parts = mixed_layer(model, tensors)
+    mixed = joint_span(tensors, parts)
+    return mixed, next_span(model, tensors, layer, mixed)
+
+
+class Certifier:
+    """Checks sentences against the untouched update, where tokens are mixed first and at the entry of the next layer.
+
+    The threshold is the energy that the update's own numerical noise would give the right sentence, times a margin.
+    """
+
+    def __init__(
+        self, model: TargetModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
+    ) -> None:
+        """`spans` are the update's mixed spans, if they are known already."""
+        mixed, behind = spans or mixed_spans(model, update.tensors)
+        layer, parts = mixed_layer(model, update.tensors)
+        self.model = model
+        self.spans = [] if mixed is None else [(parts[0], mixed)]
+        if behind is not None:
+            self.spans.append((attention_parts(model, layer + 1)[0], behind))
+
+    def check(self, tokens: list[int], start: int = 0) -> Certificate:
+        """The certificate of a sentence given with its special tokens; `start` is the position of the first."""
+        ids = torch.tensor([tokens], device=self.model.device)
+        where = {"position_ids": torch.arange(start, start + len(tokens), device=ids.device)[None]} if start else {}
+        with torch.no_grad():
+            probe = Probe(self.model, [part for part, _ in self.spans])
+            seen = probe(input_ids=ids, mask=torch.ones_like(ids), **where) if self.spans else []
+        energy = threshold = chance = 0.0
+        for (_, span), states in zip(self.spans, seen, strict=True):
+            energy += float(span.distances(states[0]).square().mean())
+            threshold += float((TOLERANCE * span.floors(states[0])).square().mean())
+            chance += len(span.complement) / span.width
+        return Certificate(energy, threshold, 0 < threshold < STRICT * chance)

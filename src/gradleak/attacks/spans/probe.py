@@ -1,0 +1,46 @@
+"""What single layers of a model see, without running the rest of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from gradleak.models.adapter import Part
+from gradleak.models.text import TargetModel
+
+
+class _Reached(Exception):  # noqa: N818 - it is no error
+    """The last wanted input has been seen; the forward pass need not go on."""
+
+
+class Probe:
+    """Runs a model up to some of its linear modules and returns what enters them."""
+
+    def __init__(self, model: TargetModel, parts: Sequence[Part]) -> None:
+        """`parts` are in the order in which the model runs them."""
+        self.model = model
+        self.parts = parts
+
+    def __call__(self, *, mask: Tensor, **inputs: Any) -> list[Tensor]:
+        """The inputs of the parts, (batch, positions, width) each; `inputs` are those of the base model."""
+        seen: dict[int, Tensor] = {}
+        handles = [part.module.register_forward_pre_hook(self._catch(i, seen)) for i, part in enumerate(self.parts)]
+        extra = {"use_cache": False} if self.model.adapter.family.kind == "decoder" else {}
+        try:
+            self.model.module.base_model(attention_mask=mask, **extra, **inputs)
+        except _Reached:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+        return [seen[i] for i in range(len(self.parts))]
+
+    def _catch(self, number: int, seen: dict[int, Tensor]) -> Callable[..., None]:
+        def hook(module: Any, arguments: tuple[Any, ...]) -> None:
+            seen[number] = arguments[0]
+            if number == len(self.parts) - 1:
+                raise _Reached
+
+        return hook

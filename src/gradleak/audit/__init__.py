@@ -1,0 +1,1 @@
+"""One audit: draw, send, attack, score."""

@@ -1,0 +1,55 @@
+"""Results without their texts: every word becomes a number, the same word the same number within a trial.
+
+What was recovered, in which order, stays visible; what it says does not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gradleak.audit.results import Results, Trial
+from gradleak.report.wording import of_images
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class _Masker:
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> str:
+        found = (match.group().lower() for match in _WORD.finditer(text))
+        return " ".join(f"w{self._numbers.setdefault(word, len(self._numbers) + 1)}" for word in found)
+
+
+def redact(results: Results) -> Results:
+    """A copy with all texts masked and all token lists emptied; images are taken out."""
+    if results.redacted:
+        return results
+    mask = _without_images if of_images(results) else _masked
+    trials = [mask(trial) for trial in results.trials]
+    return results.model_copy(update={"trials": trials, "redacted": True})
+
+
+def _masked(trial: Trial) -> Trial:
+    mask = _Masker()
+    pairs = [
+        pair.model_copy(update={"truth": mask(pair.truth), "reconstruction": mask(pair.reconstruction)})
+        for pair in trial.pairs
+    ]
+    sentences = [s.model_copy(update={"text": mask(s.text), "tokens": []}) for s in trial.reconstruction.sentences]
+    return trial.model_copy(
+        update={
+            "pairs": pairs,
+            "truth": [mask(text) for text in trial.truth],
+            "reconstruction": trial.reconstruction.model_copy(
+                update={"sentences": sentences, "bag": {}, "counts": {}}
+            ),
+        }
+    )
+
+
+def _without_images(trial: Trial) -> Trial:
+    pairs = [pair.model_copy(update={"truth": "", "reconstruction": ""}) for pair in trial.pairs]
+    found = trial.reconstruction.model_copy(update={"images": []})
+    return trial.model_copy(update={"pairs": pairs, "truth": [""] * len(trial.truth), "reconstruction": found})

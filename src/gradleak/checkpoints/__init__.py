@@ -1,1 +1,0 @@
-"""What a longer training changes: the same audit on a model as it was at several steps."""

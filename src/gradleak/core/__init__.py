@@ -1,0 +1,1 @@
+"""What everything stands on: errors, names, budgets, files, seeds, assets."""

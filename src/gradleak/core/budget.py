@@ -1,0 +1,119 @@
+"""How long an attack may go on, and how it is told to stop early."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import Literal
+
+from gradleak.core.errors import GradleakError
+
+StopReason = Literal["completed", "budget-exhausted", "interrupted"]
+# What can run out. Memory is watched from outside the process, so no attack ever sees that limit.
+LimitName = Literal["time", "memory", "steps"]
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as 90, 60s, 5m or 1.5h.
+
+    >>> parse_duration("5m"), parse_duration("60s"), parse_duration("1.5h")
+    (300.0, 60.0, 5400.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if not match or not 0 < float(match[1]) < float("inf"):
+        raise GradleakError(f"{text!r} is not a duration; write 60s, 5m or 1.5h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+class Budget:
+    """A limit on time, which starts to run on creation, and on steps, and a switch that stops the work from outside.
+
+    Attacks call `tick` before every step of their main loops, ask `over` elsewhere, and then hand back the best they
+    have.
+
+    >>> Budget().over, Budget(seconds=0).over
+    (False, True)
+    >>> budget = Budget(steps=2)
+    >>> [budget.tick() for _ in range(3)], budget.over, budget.limit
+    ([False, False, True], True, 'steps')
+    """
+
+    def __init__(self, seconds: float | None = None, steps: int | None = None) -> None:
+        self.seconds = seconds
+        self.steps = steps
+        self._start = time.monotonic()
+        self._taken = 0
+        self._refused = False
+        self._interrupted = False
+        self.stopped_by: LimitName | None = None
+        """The limit that first ended something, be it only a part of the work."""
+
+    def interrupt(self) -> None:
+        """Ask the running attack to stop at its next step."""
+        self._interrupted = True
+
+    @property
+    def interrupted(self) -> bool:
+        return self._interrupted
+
+    @property
+    def over(self) -> bool:
+        limit = self.limit
+        if limit is not None:
+            self._note(limit)
+        return self.interrupted or limit is not None
+
+    def _note(self, limit: LimitName) -> None:
+        self.stopped_by = self.stopped_by or limit
+
+    @property
+    def limit(self) -> LimitName | None:
+        """Which limit is reached. Steps run out when one more is asked for, so an attack may need exactly all."""
+        if self.seconds is not None and time.monotonic() - self._start >= self.seconds:
+            return "time"
+        return "steps" if self._refused else None
+
+    def tick(self) -> bool:
+        """Count one step; True if the budget is over and the step must not be taken."""
+        self._refused |= self.steps is not None and self._taken >= self.steps
+        if self.over:
+            return True
+        self._taken += 1
+        return False
+
+    def part(self, share: float) -> Budget:
+        """A budget of a share of the time and steps left, which ends when this one does."""
+        left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self._start))
+        steps = None if self.steps is None else math.ceil(share * (self.steps - self._taken))
+        return _Part(self, None if left is None else share * left, steps)
+
+    @property
+    def reason(self) -> StopReason:
+        """Why work that ends now has ended."""
+        if self.interrupted:
+            return "interrupted"
+        return "budget-exhausted" if self.over else "completed"
+
+
+class _Part(Budget):
+    def __init__(self, whole: Budget, seconds: float | None, steps: int | None) -> None:
+        super().__init__(seconds, steps)
+        self._whole = whole
+
+    @property
+    def interrupted(self) -> bool:
+        return self._whole.interrupted
+
+    @property
+    def limit(self) -> LimitName | None:
+        return self._whole.limit or super().limit
+
+    def _note(self, limit: LimitName) -> None:
+        super()._note(limit)
+        self._whole._note(limit)
+
+    def tick(self) -> bool:
+        return super().tick() or self._whole.tick()

@@ -1,0 +1,65 @@
+"""Which texts each trial takes: drawn once from the seed, so that every attack faces the same ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradleak.core.errors import GradleakError
+from gradleak.data.texts import Row
+from gradleak.data.windows import cut_rows
+from gradleak.models.text import TargetModel
+
+
+@dataclass(frozen=True)
+class TrialData:
+    """The private batch of one trial."""
+
+    texts: list[str]
+    labels: list[int | str] | None
+
+
+def draw_trials(
+    rows: Sequence[Row],
+    model: TargetModel,
+    *,
+    batch_size: int,
+    trials: int,
+    seed: int,
+    max_tokens: int | None = None,
+    window: int | None = None,
+) -> list[TrialData]:
+    """Distinct rows for every trial. Asking for more trials keeps the first ones as they were.
+
+    Rows without a label get a class drawn from the seed; rows of more than `max_tokens` tokens are passed over.
+    With `window` the rows are cut into pieces of exactly so many tokens first.
+    """
+    rows = rows if window is None else cut_rows(rows, model, window)
+    rng = random.Random(seed)
+    order = rng.sample(range(len(rows)), len(rows))
+    needed = batch_size * trials
+    chosen: list[Row] = []
+    for index in order:
+        if len(chosen) == needed:
+            break
+        row = rows[index]
+        if max_tokens is None or _tokens(model, row.text) <= max_tokens:
+            chosen.append(row)
+    if len(chosen) < needed:
+        limit = f" of at most {max_tokens} tokens" if max_tokens else ""
+        raise GradleakError(
+            f"{trials} trials of {batch_size} texts need {needed} rows; the data has {len(chosen)}{limit}"
+        )
+    return [_trial(chosen[i : i + batch_size], model, rng) for i in range(0, needed, batch_size)]
+
+
+def _trial(rows: Sequence[Row], model: TargetModel, rng: random.Random) -> TrialData:
+    labels = None
+    if model.task == "classification":
+        labels = [rng.randrange(model.num_labels) if row.label is None else row.label for row in rows]
+    return TrialData([row.text for row in rows], labels)
+
+
+def _tokens(model: TargetModel, text: str) -> int:
+    return len(model.tokenizer(text, verbose=False)["input_ids"])

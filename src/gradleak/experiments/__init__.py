@@ -1,0 +1,1 @@
+"""Many audits: planned as cells, run by workers anywhere, kept one by one, summed up."""

@@ -1,0 +1,1 @@
+"""What a training gives away as it goes on."""

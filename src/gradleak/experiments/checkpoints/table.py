@@ -1,0 +1,47 @@
+"""Checkpoints as a table: the same lines in the terminal and on the page."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from gradleak.experiments.checkpoints.result import CAVEAT, Checkpoint, Checkpoints, headline
+from gradleak.scoring.interval import Interval, said
+
+OPEN = "–"
+
+
+def checkpoint_table(result: Checkpoints) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines, a line a checkpoint."""
+    learned = list(dict.fromkeys(name for point in result.points for name in point.learned))
+    headings = ["step", *learned, result.label, "control", "change since the first"]
+    return headings, [_line(point, learned) for point in result.points]
+
+
+def _line(point: Checkpoint, learned: list[str]) -> list[str]:
+    figures = [f"{point.learned[name]:.3g}" if name in point.learned else OPEN for name in learned]
+    return [str(point.step), *figures, *(_text(value) for value in (point.leak, point.control, point.change))]
+
+
+def _text(interval: Interval | None) -> str:
+    return OPEN if interval is None else said(interval)
+
+
+def print_checkpoints(result: Checkpoints, console: Console) -> None:
+    """The table, the sentence that sums it up, and what it does not mean."""
+    headings, lines = checkpoint_table(result)
+    table = Table(
+        title=f"{result.label} of {result.config.attack} on updates at several steps of training, 95 % intervals",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for line in lines:
+        table.add_row(*line)
+    console.print(table, markup=False)
+    if result.status != "completed":
+        console.print("Not all is measured yet; run the same command again to go on.", style="bold yellow")
+    console.print(headline(result), style="bold", highlight=False, markup=False)
+    console.print(CAVEAT, style="dim")

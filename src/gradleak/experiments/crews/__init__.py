@@ -1,0 +1,1 @@
+"""Who runs cells: this process, processes of this machine, a Ray cluster."""

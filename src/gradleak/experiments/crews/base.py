@@ -1,0 +1,48 @@
+"""What runs cells for a sweep: some number of workers, here or on other machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gradleak.experiments.runner.cell import Ends, Group, Limits
+from gradleak.experiments.runner.worker import Death
+
+
+@dataclass(frozen=True)
+class State:
+    """What one worker is at: a cell, or the first of a group."""
+
+    cell: str
+    what: str
+    share: float
+
+
+class Crew(Protocol):
+    """Takes groups of cells while it has room, and tells how they ended."""
+
+    @property
+    def room(self) -> int:
+        """How many more groups it would take now."""
+        ...
+
+    @property
+    def busy(self) -> int:
+        """How many groups it is at."""
+        ...
+
+    def start(self, cells: Group, limits: Limits) -> None:
+        """Begin a group; there must be room."""
+        ...
+
+    def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
+        """The groups that ended; waits so long for the first of them."""
+        ...
+
+    def states(self) -> list[State]:
+        """What every busy worker is at."""
+        ...
+
+    def close(self) -> None:
+        """Stop all work at once."""
+        ...

@@ -1,0 +1,45 @@
+"""No workers at all: cells one after another in this process, to look into one with a debugger, or for small sweeps.
+
+Nothing watches over a cell here, so memory is not limited and a cell that hangs is not killed.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gradleak.experiments.crews.base import State
+from gradleak.experiments.runner.cell import Ends, Group, Limits
+from gradleak.experiments.runner.running import run_cells
+from gradleak.experiments.runner.worker import Death
+
+
+class InlineCrew:
+    """Runs cells when they are waited for."""
+
+    def __init__(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._next: tuple[Group, Limits] | None = None
+
+    @property
+    def room(self) -> int:
+        return 1 - self.busy
+
+    @property
+    def busy(self) -> int:
+        return int(self._next is not None)
+
+    def start(self, cells: Group, limits: Limits) -> None:
+        self._next = cells, limits
+
+    def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
+        if self._next is None:
+            return []
+        cells, limits = self._next
+        self._next = None
+        return [(cells, run_cells(cells, limits))]
+
+    def states(self) -> list[State]:
+        return []
+
+    def close(self) -> None:
+        self._next = None

@@ -1,0 +1,1 @@
+"""What defences protect, and what they cost."""

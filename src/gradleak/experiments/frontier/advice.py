@@ -1,0 +1,183 @@
+"""One sentence a practitioner can act on, by a fixed rule from the numbers. `docs/frontier.md` writes the rule down.
+
+Nothing here calls anything harmless: a low score says that these attacks read little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gradleak.defenses.chains import NONE
+from gradleak.experiments.frontier.points import AttackScore, Point
+from gradleak.experiments.frontier.utility import Metric
+from gradleak.scoring.interval import Interval
+
+CAVEAT = (
+    "These figures say what these attacks read back from these updates, and what this training reached. A low score "
+    "is not proof of safety: another attack, above all one made for the defence, may read more."
+)
+
+# Points of the metric (percent of perplexity) that a defence may cost unless the user says otherwise.
+TOLERANCE = 2.0
+
+Verdict = Literal["hidden", "lowered", "unclear", "unchanged", "unfinished"]
+
+
+def verdict(point: Point, plain: Point) -> Verdict:
+    """What a setting did to the leak, by intervals alone; every attack counts, not only the best.
+
+    hidden: all attacks clearly below the undefended leak and none clearly above its control. lowered: all clearly
+    below, but some clearly above the control. unchanged: some clearly above the control, and not all clearly below
+    the undefended leak. unclear: the intervals reach both.
+    """
+    scores = [score for score in point.attacks.values() if score is not None]
+    if point.status == "unfinished" or not scores:
+        return "unfinished"
+    below = all(score.leak.high < _score(plain).leak.low for score in scores)
+    above = any(score.leak.low > score.control.high for score in scores)
+    if below:
+        return "lowered" if above else "hidden"
+    return "unchanged" if above else "unclear"
+
+
+def advise(points: Sequence[Point], metric: Metric, floor: float | None, tolerance: float = TOLERANCE) -> str:
+    """The advice. `floor` is what the model scores without training, or the commonest class if that is better."""
+    plain = next((point for point in points if point.label == NONE), None)
+    others = [point for point in points if point.label != NONE]
+    early = _too_early(plain, metric, floor)
+    if early is not None:
+        return early
+    assert plain is not None
+    kinds: dict[Verdict, list[Point]] = {}
+    for point in others:
+        kinds.setdefault(verdict(point, plain), []).append(point)
+    return _choose(kinds, plain, metric, tolerance).rstrip(".") + _left_out(kinds.get("unfinished", [])) + "."
+
+
+def learned(utility: Interval, metric: Metric, floor: float) -> bool:
+    """Whether training clearly beat the floor."""
+    return utility.high < floor if metric == "perplexity" else utility.low > floor
+
+
+def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str | None:
+    """Why the undefended setting gives nothing to compare with, if it does not."""
+    if plain is None or plain.status == "unfinished" or plain.score is None or plain.utility is None or floor is None:
+        return (
+            "No advice yet: the undefended setting is not measured to its end; run the same command again to go on."
+        )
+    score = plain.score
+    if score.leak.low <= score.control.high:
+        return (
+            f"This run cannot tell the defences apart: even with none, the best attack ({plain.best}) is not clearly "
+            f"above guessing (ROUGE-L {_range(score.leak)} against {_range(score.control)}), so try stronger attacks "
+            "or more trials."
+        )
+    if not learned(plain.utility, metric, floor):
+        return (
+            f"What a defence costs cannot be told: with none, the model did not clearly get better than without "
+            f"training ({_named(metric)} {_range(plain.utility)} against {floor:.1f}), so use more rounds, "
+            "more seeds or another step size."
+        )
+    return None
+
+
+def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tolerance: float) -> str:
+    hidden, lowered = kinds.get("hidden", []), kinds.get("lowered", [])
+    start = _score(plain)
+    if hidden:
+        return _reached(hidden, lowered, start, metric, tolerance)
+    if lowered:
+        cheap = [point for point in lowered if _within(point, tolerance)]
+        best = min(cheap or lowered, key=lambda point: _score(point).leak.mean)
+        limit = f"that cost clearly no more than {_amount(tolerance, metric)}" if cheap else "tried, at any cost"
+        return (
+            f"Do not rely on these defences alone: of those {limit}, {best.label} lowers the leak most, "
+            f"{_fall(best, start)}, for {_cost(best, metric)}, and that is still clearly more than guessing reads"
+        )
+    if unclear := kinds.get("unclear", []):
+        likely = min(unclear, key=lambda point: _score(point).leak.mean)
+        return (
+            f"No choice can be made yet: the interval of {likely.label} (ROUGE-L {_range(_score(likely).leak)}) "
+            f"reaches both guessing and the undefended leak ({_range(start.leak)}), so repeat with more trials"
+        )
+    if unchanged := kinds.get("unchanged", []):
+        least = min(unchanged, key=lambda point: _score(point).leak.mean)
+        return (
+            f"None of these defences clearly lowers what is read back (least under {least.label}, ROUGE-L "
+            f"{_range(_score(least).leak)}, against {_range(start.leak)} with none), so do not rely on them: use "
+            "stronger settings or others"
+        )
+    return "No defence is measured to its end yet; run the same command again, or list some to compare"
+
+
+def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metric: Metric, tolerance: float) -> str:
+    """Some setting brings the leak down to the control: take it if it is cheap, else say what it costs."""
+    cheapest = min(hidden, key=lambda point: _cost_of(point).mean)
+    reached = f"{_fall(cheapest, start)}, not clearly above the {_score(cheapest).control.mean:.0f} of guessing"
+    if _within(cheapest, tolerance):
+        return (
+            f"Use {cheapest.label}: it brings the best attack down {reached}, for {_cost(cheapest, metric)}; "
+            "attack it again with whatever is new before you rely on it"
+        )
+    if _cost_of(cheapest).mean <= tolerance:
+        return (
+            f"Repeat with more seeds before you choose {cheapest.label}: it brings the best attack down {reached}, "
+            f"but its cost ({_cost(cheapest, metric)}) is not clearly within {_amount(tolerance, metric)}"
+        )
+    price = f"at {_cost(cheapest, metric)}, more than the {tolerance:.1f} allowed"
+    partial = [point for point in lowered if _within(point, tolerance)]
+    if partial:
+        best = min(partial, key=lambda point: _score(point).leak.mean)
+        return (
+            f"Choose by what you can pay: {cheapest.label} brings the best attack down {reached}, {price}, while "
+            f"within that limit {best.label} lowers the leak most, {_fall(best, start)}, still clearly above guessing"
+        )
+    return (
+        f"The cheapest setting that helps enough is dear: {cheapest.label} brings the best attack down {reached}, "
+        f"{price}; try weaker strengths of it"
+    )
+
+
+def _left_out(unfinished: list[Point]) -> str:
+    if not unfinished:
+        return ""
+    verb = "setting is not measured to its end and does not" if len(unfinished) == 1 else (
+        "settings are not measured to their end and do not"
+    )  # fmt: skip
+    return f" ({len(unfinished)} {verb} count)"
+
+
+def _score(point: Point) -> AttackScore:
+    assert point.score is not None
+    return point.score
+
+
+def _cost_of(point: Point) -> Interval:
+    assert point.cost is not None
+    return point.cost
+
+
+def _within(point: Point, tolerance: float) -> bool:
+    return _cost_of(point).high <= tolerance
+
+
+def _fall(point: Point, start: AttackScore) -> str:
+    return f"from ROUGE-L {start.leak.mean:.0f} to {_score(point).leak.mean:.0f}"
+
+
+def _cost(point: Point, metric: Metric) -> str:
+    interval = _cost_of(point)
+    return f"{_amount(interval.mean, metric)} [{interval.low:.1f}, {interval.high:.1f}]"
+
+
+def _amount(value: float, metric: Metric) -> str:
+    return f"{value:.1f} % of perplexity" if metric == "perplexity" else f"{value:.1f} points of {_named(metric)}"
+
+
+def _named(metric: Metric) -> str:
+    return {"f1": "F1", "mcc": "MCC"}.get(metric, metric)
+
+
+def _range(interval: Interval) -> str:
+    return f"{interval.mean:.0f} [{interval.low:.0f}, {interval.high:.0f}]"

@@ -1,0 +1,107 @@
+"""One point a defence setting: what attacks read back under it, and how good the model gets with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradleak.audit.results import Results
+from gradleak.experiments.frontier.pareto import front
+from gradleak.experiments.frontier.utility import Metric, SettingUtility
+from gradleak.scoring.interval import Interval, student
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AttackScore(_Model):
+    """One attack that ran to its end: its ROUGE-L beside its control's."""
+
+    leak: Interval
+    control: Interval
+    trials: int
+
+
+class Point(_Model):
+    """A defence setting with all that was measured of it."""
+
+    label: str
+    defenses: list[str]
+    attacks: dict[str, AttackScore | None] = Field(description="every listed attack; null if it is not finished")
+    utility: Interval | None = Field(description="null if no seed is finished")
+    cost: Interval | None = Field(
+        description="what the defence costs against none, seed by seed: points, or percent of perplexity"
+    )
+    status: Literal["completed", "unfinished"] = Field(
+        description="unfinished: an attack or a seed is missing, so the leak is a lower bound and counts for nothing"
+    )
+    on_front: bool = Field(False, description="no completed setting both leaks less and learns better")
+
+    @property
+    def best(self) -> str | None:
+        """The attack that read most."""
+        done = {name: score.leak.mean for name, score in self.attacks.items() if score is not None}
+        return max(done, key=lambda name: done[name]) if done else None
+
+    @property
+    def score(self) -> AttackScore | None:
+        """What that attack reached."""
+        return None if self.best is None else self.attacks[self.best]
+
+
+def make_point(
+    attacks: Mapping[str, Results | None], measured: SettingUtility, plain: SettingUtility, metric: Metric
+) -> Point:
+    """Join what attacks read under a setting with what the model learned; `plain` is the undefended training."""
+    scores = {
+        name: None
+        if results is None
+        else AttackScore(
+            leak=results.summary["rougeL"], control=results.control["rougeL"], trials=len(results.trials)
+        )
+        for name, results in attacks.items()
+    }
+    whole = measured.status == "completed" and all(score is not None for score in scores.values())
+    return Point(
+        label=measured.setting,
+        defenses=measured.defenses,
+        attacks=scores,
+        utility=measured.metrics.get(metric),
+        cost=cost(measured, plain, metric),
+        status="completed" if whole else "unfinished",
+    )
+
+
+def cost(measured: SettingUtility, plain: SettingUtility, metric: Metric) -> Interval | None:
+    """Points of the metric lost against no defence, or by how many percent perplexity grows.
+
+    The same seed trains on the same clients, so the differences are taken seed by seed. Seeds are few and the advice
+    hangs on this interval, so it is Student's.
+    """
+    pairs = [
+        (plain.by_seed[seed][metric], values[metric])
+        for seed, values in measured.by_seed.items()
+        if seed in plain.by_seed
+    ]
+    if not pairs:
+        return None
+    if measured.setting == plain.setting:
+        return Interval(mean=0.0, low=0.0, high=0.0)
+    if metric == "perplexity":
+        return student([100 * (ours / theirs - 1) for theirs, ours in pairs], -100.0, 1e6)
+    return student([theirs - ours for theirs, ours in pairs], -200.0, 200.0)
+
+
+def mark_front(points: Sequence[Point], metric: Metric) -> list[Point]:
+    """The same points, those on the Pareto front marked; unfinished ones neither join nor push others out."""
+    sign = 1.0 if metric == "perplexity" else -1.0
+    numbers, badness = [], []
+    for number, point in enumerate(points):
+        if point.status == "completed" and point.score is not None and point.utility is not None:
+            numbers.append(number)
+            badness.append((point.score.leak.mean, sign * point.utility.mean))
+    best = {numbers[i] for i in front(badness)}
+    return [point.model_copy(update={"on_front": number in best}) for number, point in enumerate(points)]

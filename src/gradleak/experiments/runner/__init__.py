@@ -1,0 +1,1 @@
+"""Cells: what they are, where they lie, and the workers that run them."""

@@ -1,0 +1,105 @@
+"""The form of a finished cell: one JSON file. `docs/sweeps.md` explains it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gradleak.audit.results import Results
+from gradleak.audit.spec import AuditConfig
+from gradleak.core.budget import Budget, LimitName, parse_duration
+from gradleak.core.memory import parse_memory
+
+# What a cell that ran can end as. Only a completed cell says what an attack could and could not read.
+Status = Literal["completed", "failed", "budget-exhausted"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class Limits(_Model):
+    """How much one cell may take; null is without limit. Cells that run together share time and steps."""
+
+    time: str | None = Field(None, description="wall-clock time of a cell, such as 5m")
+    memory: str | None = Field(None, description="memory of the process that runs a cell, such as 4GB")
+    steps: int | None = Field(None, ge=1, description="steps of the attack: passes of its main loop")
+
+    @field_validator("time")
+    @classmethod
+    def _time(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_duration(value)
+        return value
+
+    @field_validator("memory")
+    @classmethod
+    def _memory(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_memory(value)
+        return value
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.time is None else parse_duration(self.time)
+
+    @property
+    def bytes(self) -> int | None:
+        return None if self.memory is None else parse_memory(self.memory)
+
+    def budget(self, cells: int) -> Budget:
+        """The time and steps that so many cells have together, counted from now."""
+        seconds = None if self.seconds is None else cells * self.seconds
+        return Budget(seconds, None if self.steps is None else cells * self.steps)
+
+    def wider_than(self, other: Limits) -> bool:
+        """Whether a cell that these other limits ended could get further under these."""
+        pairs = ((self.seconds, other.seconds), (self.bytes, other.bytes), (self.steps, other.steps))
+        return any(old is not None and (new is None or new > old) for new, old in pairs)
+
+
+class Hashes(_Model):
+    """What decided the result beside the settings."""
+
+    model: str = Field(description="of the weights, the model's configuration and its tokenizer")
+    data: str = Field(description="of all texts and labels")
+    code: str = Field(description="of the source of the attack, the defences, the client and the scoring")
+
+
+class Seeds(_Model):
+    """Where a cell's randomness comes from; both are made from hashes, so neither order nor workers matter."""
+
+    data: int = Field(description="of the texts, the clients' noise and the control: the same for every attack")
+    attack: int = Field(description="of the attack")
+
+
+class Cell(_Model):
+    """One audit of a sweep before it is run: what is asked, and what decides the answer."""
+
+    id: str = Field(description="the file's name: readable, and ending in the hash of all that decides the result")
+    settings: AuditConfig = Field(description="the cell as an audit; seed is the sweep's, not the derived one")
+    hashes: Hashes
+    seeds: Seeds
+    threads: int = Field(1, ge=1)
+    group: str | None = Field(None, description="hash of the cells that run together with this one; null: alone")
+
+
+class SweepCell(Cell):
+    """The same after it ended."""
+
+    schema_version: Literal[1] = 1
+    status: Status
+    limit: LimitName | None = Field(None, description="which limit ended it, if one did")
+    error: str | None = Field(None, description="why it failed, or what a limit did")
+    limits: Limits = Limits()
+    attempts: int = Field(1, ge=1, description="how often it was begun; more than one if a worker died")
+    seconds: float = Field(
+        description="wall-clock time of the attempt that ended it, loading included; its share if it ran in a group"
+    )
+    results: Results | None = Field(None, description="the audit; null if it failed or a limit killed it")
+
+
+# Cells that one worker runs together, mostly one; and how each of them ended.
+Group = tuple[Cell, ...]
+Ends = list[SweepCell]

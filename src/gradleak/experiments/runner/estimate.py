@@ -1,0 +1,79 @@
+"""What a sweep will cost, from cells that were measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gradleak.experiments.frontier.config import AttackSpec
+from gradleak.experiments.runner.cell import Cell, Limits
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of work, how many cells it rests on, and how many cells nothing is known about."""
+
+    seconds: float
+    measured: int
+    unknown: int
+
+
+def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limits: Limits) -> Estimate:
+    """The work left, each cell by the mean of the finished ones most like it.
+
+    Most like it: the same model, attack and batch size; failing that the same model and attack, the time taken to
+    grow with the sentences of a batch; failing that nothing is claimed. No cell counts for more than its time limit.
+    """
+    alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    measured = 0
+    for cell, seconds in finished:
+        measured += 1
+        a_trial = seconds / cell.settings.trials
+        alike[_kin(cell), cell.settings.batch_size].append(a_trial)
+        alike[_kin(cell), None].append(a_trial / cell.settings.batch_size)
+    total, unknown = 0.0, 0
+    for cell in todo:
+        size, trials = cell.settings.batch_size, cell.settings.trials
+        if near := alike.get((_kin(cell), size)):
+            expected = statistics.fmean(near) * trials
+        elif near := alike.get((_kin(cell), None)):
+            expected = statistics.fmean(near) * trials * size
+        else:
+            unknown += 1
+            continue
+        total += expected if limits.seconds is None else min(expected, limits.seconds)
+    return Estimate(total, measured, unknown)
+
+
+def in_words(found: Estimate, todo: int, workers: int, limits: Limits) -> str:
+    """
+    >>> in_words(Estimate(600.0, 4, 2), 12, 2, Limits(time="5m"))
+    'about 5m on 2 workers for 10 cells, going by 4 finished ones; 2 more like none of them, at most 5m each'
+    """
+    known = todo - found.unknown
+    parts = []
+    if known:
+        parts.append(
+            f"about {duration(found.seconds / workers)} on {workers} workers for {known} cells, going by "
+            f"{found.measured} finished ones"
+        )
+    if found.unknown:
+        most = "with no time limit" if limits.time is None else f"at most {limits.time} each"
+        parts.append(f"{found.unknown} more like none of them, {most}" if known else f"nothing measured yet; {most}")
+    return "; ".join(parts) or "nothing left to do"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.4), duration(75), duration(7300)
+    ('1s', '75s', '2h')
+    """
+    if seconds < 120:
+        return f"{max(1, round(seconds))}s"
+    return f"{round(seconds / 60)}m" if seconds < 7200 else f"{round(seconds / 3600)}h"
+
+
+def _kin(cell: Cell) -> tuple[str, str]:
+    return cell.hashes.model, AttackSpec(name=cell.settings.attack, options=cell.settings.options).label

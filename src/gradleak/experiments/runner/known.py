@@ -1,0 +1,53 @@
+"""Hashes of models that were loaded before, so that a sweep that goes on need not load them all again to plan.
+
+A model is taken to be the same if its files have the same names, sizes and times. Should that be wrong, nothing is:
+every worker compares the hash of what it loaded with the plan's before it runs a cell.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradleak.core import assets
+from gradleak.core.files import write_text
+from gradleak.experiments.kept import digest
+
+FILE = "models.json"
+
+
+class KnownModels(BaseModel):
+    """The form of models.json: hashes of models by what tells them apart without loading."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hashes: dict[str, str] = {}
+
+
+def read_known(folder: Path) -> KnownModels:
+    """What a sweep's folder knows; nothing if it was never written or cannot be read."""
+    try:
+        return KnownModels.model_validate_json((folder / FILE).read_bytes())
+    except (OSError, ValidationError):
+        return KnownModels()
+
+
+def write_known(known: KnownModels, folder: Path) -> None:
+    write_text(folder / FILE, known.model_dump_json(indent=1) + "\n")
+
+
+def looks(name: str, settings: tuple[object, ...]) -> str | None:
+    """What tells a model apart without loading it; None if nothing does, as with models of a hub."""
+    if name in assets.ASSETS:
+        files = [(file.name, file.sha256) for file in assets.ASSETS[name].files]
+        return digest({"built in": name, "files": files, "settings": settings})
+    try:
+        if not Path(name).is_dir():
+            return None
+    except OSError:  # a name that no file can have
+        return None
+    stats = {path.name: path.stat() for path in sorted(Path(name).iterdir()) if path.is_file()}
+    adapted = (Path(name) / "adapter_config.json").is_file()  # its weights lie elsewhere too
+    times = {file: (found.st_size, found.st_mtime_ns) for file, found in stats.items()}
+    return None if adapted else digest({"folder": str(Path(name).resolve()), "files": times, "settings": settings})

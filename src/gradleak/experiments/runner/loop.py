@@ -1,0 +1,153 @@
+"""The loop of a sweep: hand out what is not finished, keep what ends, stop at any moment without loss."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradleak.core.budget import Budget
+from gradleak.core.progress import SILENT, Progress
+from gradleak.experiments.crews.base import Crew
+from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Status
+from gradleak.experiments.runner.running import ended
+from gradleak.experiments.runner.store import Store
+from gradleak.experiments.runner.worker import Death
+
+# A cell whose worker dies is tried so often in all; the machine may have been at fault, or the cell.
+ATTEMPTS = 3
+# How long to wait before asking again for cells that another sweep is at.
+ASK_AGAIN = 1.0
+SHOW_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Which cells of a plan are finished, which are to be run, and the groups that these belong to."""
+
+    todo: list[Cell]
+    groups: list[Group]
+    statuses: dict[str, Status]
+    stamps: dict[str, int]
+
+
+def look(cells: Sequence[Cell], store: Store, limits: Limits, retry_failed: bool = False) -> Outlook:
+    """What a folder holds of these cells. Failed ones stay failed unless they are to be retried; those that a limit
+    ended are run again if the limits are wider now."""
+    stamps = store.names()
+    todo: list[Cell] = []
+    statuses: dict[str, Status] = {}
+    for cell in cells:
+        head = store.head(cell.id) if cell.id in stamps else None
+        again = head is None or (
+            (head.status == "failed" and retry_failed)
+            or (head.status == "budget-exhausted" and limits.wider_than(head.limits))
+        )
+        if again:
+            todo.append(cell)
+        elif head is not None:
+            statuses[cell.id] = head.status
+    groups = [group for group in _groups(cells) if not all(cell.id in statuses for cell in group)]
+    return Outlook(todo, groups, statuses, stamps)
+
+
+def _groups(cells: Sequence[Cell]) -> list[Group]:
+    """The cells that run together, each group in an order that the plan's does not change."""
+    found: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        found[cell.group or cell.id].append(cell)
+    return [tuple(sorted(members, key=lambda cell: cell.id)) for members in found.values()]
+
+
+class Loop:
+    """Runs the cells of a plan on a crew and keeps them in a store."""
+
+    def __init__(self, store: Store, crew: Crew, limits: Limits, outlook: Outlook, total: int) -> None:
+        self.store, self.crew, self.limits = store, crew, limits
+        self.statuses = dict(outlook.statuses)
+        self._stamps = outlook.stamps
+        self._total = total
+        # Groups run whole, for a cell's result depends on its company; only the cells that are open are kept.
+        self._open = {cell.id for cell in outlook.todo}
+        self._waiting = deque(outlook.groups)
+        self._elsewhere: deque[Group] = deque()
+        self._attempts: Counter[str] = Counter()
+
+    def run(self, budget: Budget, progress: Progress = SILENT) -> None:
+        """Until every cell is finished, here or by another sweep, or the budget is over."""
+        progress.begin("sweep", self._total, "cells")
+        asked = shown = 0.0
+        try:
+            while not budget.over and (self._waiting or self._elsewhere or self.crew.busy):
+                if not self._waiting and time.monotonic() - asked > ASK_AGAIN:
+                    self._waiting, self._elsewhere, asked = self._elsewhere, deque(), time.monotonic()
+                self._hand_out()
+                for group, end in self.crew.wait(SHOW_EVERY):
+                    self._take(group, end)
+                if time.monotonic() - shown > SHOW_EVERY:
+                    shown = time.monotonic()
+                    self._show(progress)
+        finally:
+            self.crew.close()
+            progress.end()
+
+    def _hand_out(self) -> None:
+        while self.crew.room and self._waiting:
+            group = self._waiting.popleft()
+            if not self._claim(group):
+                self._elsewhere.append(group)
+                continue
+            self._pass_over_finished(group)
+            if names := self._open_in(group):
+                self._attempts[group[0].id] += 1
+                for name in names:
+                    self.store.begin(name, self._attempts[group[0].id])
+                self.crew.start(group, self.limits)
+
+    def _open_in(self, group: Group) -> list[str]:
+        return [cell.id for cell in group if cell.id in self._open]
+
+    def _claim(self, group: Group) -> bool:
+        """Take all open cells of a group, or none."""
+        taken: list[str] = []
+        for name in self._open_in(group):
+            if not self.store.claim(name):
+                for other in taken:
+                    self.store.release(other)
+                return False
+            taken.append(name)
+        return True
+
+    def _pass_over_finished(self, group: Group) -> None:
+        """Close the cells that another sweep has finished in the meantime."""
+        for name in self._open_in(group):
+            if self.store.stamp(name) != self._stamps.get(name):
+                self.store.release(name)
+                head = self.store.head(name)
+                self._close(name, "failed" if head is None else head.status)
+
+    def _close(self, name: str, status: Status) -> None:
+        self._open.discard(name)
+        self.statuses[name] = status
+
+    def _take(self, group: Group, ends: Ends | Death) -> None:
+        tried = self._attempts[group[0].id]
+        if isinstance(ends, Death):
+            if tried < ATTEMPTS:
+                for name in self._open_in(group):
+                    self.store.release(name)
+                self._waiting.appendleft(group)
+                return
+            why = f"{ends.why} ({tried} attempts)"
+            ends = [ended(cell, "failed", self.limits, error=why, seconds=0.0) for cell in group]
+        for end in ends:
+            if end.id in self._open:
+                self.store.keep(end.model_copy(update={"attempts": tried}))
+                self._close(end.id, end.status)
+
+    def _show(self, progress: Progress) -> None:
+        states = self.crew.states()
+        text = "; ".join(f"{state.what} {state.share:.0%}" for state in states[:4])
+        more = f" and {len(states) - 4} more" if len(states) > 4 else ""
+        progress.advance(len(self.statuses), text=text + more)

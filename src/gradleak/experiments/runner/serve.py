@@ -1,0 +1,90 @@
+"""The process that runs cells: `python -m gradleak.experiments.runner.serve`, a line of JSON in for each group, lines out.
+
+It is a process of its own because a cell must be stoppable from outside: one that takes too much memory or hangs
+inside a library call cannot stop itself. It ends when its input does, so it never outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from typing import IO, Any
+
+from gradleak.core.progress import Progress
+
+TELL_EVERY = 0.5
+
+
+class Told(Progress):
+    """Progress as messages, at most one every half second."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._what, self._total, self._said = "", 1.0, 0.0
+
+    def begin(self, what: str, total: float, unit: str = "") -> None:
+        self._what, self._total = what, total or 1.0
+
+    def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
+        if time.monotonic() - self._said > TELL_EVERY:
+            self._said = time.monotonic()
+            self._tell(event="progress", what=self._what, share=min(1.0, done / self._total))
+
+
+class Tell:
+    """Writes one message a line."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def __call__(self, **message: Any) -> None:
+        with self._lock:
+            self._stream.write(json.dumps(message).encode() + b"\n")
+            self._stream.flush()
+
+
+def main() -> None:
+    """Take cells from standard input until it ends."""
+    # Messages keep the real standard output to themselves; what libraries print goes to the error output.
+    tell = Tell(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    _prepare(requests.get())
+    while True:
+        request = requests.get()
+        tell(event="ended", cells=_run(request, tell))
+
+
+def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    for line in sys.stdin.buffer:
+        requests.put(json.loads(line))
+    os._exit(0)  # whoever started this process is gone, and nobody waits for the cell any more
+
+
+def _prepare(settings: dict[str, Any]) -> None:
+    import torch
+
+    from gradleak.core.memory import plan_with
+
+    torch.set_num_threads(settings["threads"])
+    plan_with(settings["memory"])
+
+
+def _run(request: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+    from gradleak.experiments.runner.cell import Cell, Limits
+    from gradleak.experiments.runner.running import run_cells
+
+    cells = tuple(map(Cell.model_validate, request["cells"]))
+    limits = Limits.model_validate(request["limits"])
+    done = run_cells(cells, limits, begun=lambda: tell(event="loaded"), progress=Told(tell))
+    return [cell.model_dump(mode="json") for cell in done]
+
+
+if __name__ == "__main__":
+    main()

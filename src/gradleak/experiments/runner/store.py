@@ -1,0 +1,171 @@
+"""The folder of a sweep: finished cells, who is at work on which, and a log.
+
+Nothing here trusts that a process lives on. A cell appears whole or not at all. A claim is a lock that the system
+takes back when its owner dies, however it dies, so there is no heartbeat to miss and nothing stale to clean up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradleak.core.budget import LimitName
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import PRIVATE, output_folder
+from gradleak.experiments.kept import Cells
+from gradleak.experiments.runner.cell import Limits, Status, SweepCell
+
+CELLS, CLAIMS, LOG, PLAN = "cells", "claims", "log.jsonl", "sweep.json"
+
+# Folders at work in this process. Its locks would not stop it from taking them twice, so it may have each once.
+_open_here: set[Path] = set()
+
+
+class Head(BaseModel):
+    """How a cell ended, read without the trials: ten thousand cells are looked over in seconds."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    status: Status
+    limit: LimitName | None = None
+    limits: Limits = Limits()
+    seconds: float
+
+
+class Store:
+    """The cells of one folder. `claim` before a cell is begun, `keep` when it ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cells = Cells(folder / CELLS)
+        self._place = folder.resolve()
+        self._litter: dict[str, list[Path]] = defaultdict(list)
+
+    def __enter__(self) -> Self:
+        if self._place in _open_here:
+            raise GradleakError(f"this process is already running a sweep in {self.folder}")
+        with output_folder(self.folder / CELLS):
+            pass
+        try:
+            self._claims = _open(self.folder / CLAIMS, os.O_RDWR)
+            self._log = _open(self.folder / LOG, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise GradleakError(f"cannot write {error.filename}: {error.strerror}") from error
+        _open_here.add(self._place)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _open_here.discard(self._place)
+        os.close(self._claims)  # gives all claims free
+        os.close(self._log)
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def names(self) -> dict[str, int]:
+        """Every finished cell with the time at which it was written."""
+        found = {}
+        self._litter.clear()
+        try:
+            entries = list(os.scandir(self.folder / CELLS))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise GradleakError(f"cannot read the folder {self.folder / CELLS}: {error.strerror}") from error
+        for entry in entries:
+            if entry.name.startswith("."):  # what a write left behind when its process was killed
+                self._litter[entry.name[1:].partition(".json.")[0]].append(Path(entry.path))
+            elif entry.name.endswith(".json"):
+                found[entry.name.removesuffix(".json")] = entry.stat().st_mtime_ns
+        return found
+
+    def stamp(self, name: str) -> int | None:
+        """When a cell was written; None if it is not there."""
+        try:
+            return (self.folder / CELLS / f"{name}.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def head(self, name: str) -> Head | None:
+        return self.cells.read(name, Head)
+
+    # --- who is at work ---------------------------------------------------------------------------
+
+    def claim(self, name: str) -> bool:
+        """Take a cell for this process; False if another sweep has it."""
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(name))
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError as error:
+            raise GradleakError(f"the folder {self.folder} cannot be locked: {error.strerror}") from error
+        for left in self._litter.pop(name, ()):  # only the owner of a claim writes the cell, so this one is dead
+            left.unlink(missing_ok=True)
+        return True
+
+    def release(self, name: str) -> None:
+        fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _offset(name))
+
+    # --- what happened ----------------------------------------------------------------------------
+
+    def begin(self, name: str, attempt: int) -> None:
+        """Note that a claimed cell is begun."""
+        self._note(cell=name, event="begun", attempt=attempt)
+
+    def keep(self, cell: SweepCell) -> None:
+        """Write a cell that ended and give it free."""
+        self.cells.write(cell.id, cell)
+        self._note(cell=cell.id, event=cell.status, attempt=cell.attempts)
+        self.release(cell.id)
+
+    def _note(self, **what: Any) -> None:
+        line = json.dumps({"time": round(time.time(), 3), "pid": os.getpid(), **what}) + "\n"
+        try:
+            os.write(self._log, line.encode())  # one write to a file in append mode is never torn by another's
+        except OSError as error:
+            raise GradleakError(f"cannot write {self.folder / LOG}: {error.strerror}") from error
+
+
+class Plan(BaseModel):
+    """The form of sweep.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = 1
+    config: dict[str, Any]
+    cells: list[str]
+
+
+def read_plan(folder: Path) -> Plan:
+    """What a sweep's folder was last asked to hold."""
+    path = Path(folder) / PLAN
+    if not path.is_file():
+        raise GradleakError(f"{folder} holds no {PLAN}; give the folder a sweep wrote")
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise GradleakError(f"{path} is not the plan of a sweep") from error
+
+
+def read_cells(folder: str | Path) -> Iterator[SweepCell]:
+    """The finished cells of a sweep's folder, in the order of its plan; those not finished are left out."""
+    cells = Cells(Path(folder) / CELLS)
+    for name in read_plan(Path(folder)).cells:
+        if (cell := cells.read(name, SweepCell)) is not None:
+            yield cell
+
+
+def _open(path: Path, how: int) -> int:
+    return os.open(path, how | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+
+
+def _offset(name: str) -> int:
+    """The byte of the lock file that stands for a cell: from the hash its name ends in."""
+    return int(name[-15:], 16)

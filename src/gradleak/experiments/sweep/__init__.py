@@ -1,0 +1,1 @@
+"""Every combination of what is listed."""

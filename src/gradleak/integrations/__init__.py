@@ -1,1 +1,0 @@
-"""Update folders from training that is not ours: Flower, Hugging Face's Trainer, files of weights."""

@@ -1,1 +1,0 @@
-"""Which part of the model leaks: every layer and every module attacked alone, beside the whole update."""

@@ -1,0 +1,246 @@
+"""The model under audit, as both sides use it: the honest client with real tokens, the attacker with dummies."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+from gradleak.models.adapter import Adapter
+from gradleak.models.base import Target
+from gradleak.models.families import Task, family_of
+
+if TYPE_CHECKING:
+    from gradleak.updates.update import Known
+
+# Vocabulary entries that no text produces; tokenizers reserve them under such names.
+_RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids of several sentences, padded on the right, and which of them are real."""
+
+    ids: Tensor
+    mask: Tensor
+
+    @property
+    def lengths(self) -> list[int]:
+        return [int(n) for n in self.mask.sum(dim=1)]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, which: slice) -> Batch:
+        """Some of the sentences."""
+        return Batch(self.ids[which], self.mask[which])
+
+    def sentences(self) -> list[list[int]]:
+        """The ids without padding."""
+        return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
+
+
+class TargetModel(Target):
+    """A Hugging Face model with its tokenizer, its task and the adapter of its family.
+
+    Made by `gradleak.load_model`. The module is in eval mode and uses plain ("eager") attention, which has
+    the second derivatives that matching attacks need.
+    """
+
+    task: Task
+    examples = "sentences"
+
+    def __init__(self, module: Any, tokenizer: Any, task: Task, name: str) -> None:
+        self.module = module.eval()
+        self.tokenizer = tokenizer
+        self.task = task
+        self.name = name
+        self.adapter = Adapter(module, family_of(module.config.model_type), task)
+        self.prefix, self.suffix = _frame(tokenizer)
+
+    def copied(self) -> TargetModel:
+        """A model of its own with the same weights, in the same mode."""
+        copied = TargetModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name)
+        copied.module.train(self.module.training)
+        return copied
+
+    def halved(self) -> TargetModel:
+        """A copy that computes in bf16."""
+        return TargetModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
+
+    def doubled(self) -> TargetModel:
+        """A copy that computes in float64."""
+        return TargetModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name)
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    @property
+    def family(self) -> str:
+        return self.adapter.family.name
+
+    @property
+    def device(self) -> torch.device:
+        return self.adapter.words.weight.device
+
+    @property
+    def num_labels(self) -> int:
+        return int(self.module.config.num_labels)
+
+    @property
+    def max_length(self) -> int:
+        """The longest token sequence the model takes."""
+        rows = int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+        limit = rows - self.adapter.family.first_position
+        claimed = int(getattr(self.tokenizer, "model_max_length", 1 << 30) or 1 << 30)
+        return min(limit, claimed)
+
+    @property
+    def word_table(self) -> Tensor:
+        return self.adapter.words.weight.detach()
+
+    @functools.cached_property
+    def text_tokens(self) -> Tensor:
+        """A mask over the vocabulary: True for tokens that can stand in a text (not special, not reserved)."""
+        size = self.word_table.shape[0]
+        allowed = torch.zeros(size, dtype=torch.bool)
+        for token, index in self.tokenizer.get_vocab().items():
+            if index < size and not _RESERVED.match(token):
+                allowed[index] = True
+        allowed[[i for i in self.tokenizer.all_special_ids if i < size]] = False
+        return allowed.to(self.device)
+
+    # --- text and tokens --------------------------------------------------------------------------
+
+    def encode(self, texts: Sequence[str]) -> Batch:
+        """Tokens of the texts, padded on the right. A text the model cannot take whole is an error."""
+        # verbose=False: we say it ourselves, and refuse, where the tokenizer would only warn
+        rows = [self.tokenizer(text, verbose=False)["input_ids"] for text in texts]
+        for number, row in enumerate(rows, start=1):
+            if len(row) > self.max_length:
+                raise GradleakError(
+                    f"text {number} has {len(row)} tokens; {self.name} takes at most {self.max_length} "
+                    f"(it begins {texts[number - 1][:40]!r})"
+                )
+            if len(row) <= len(self.prefix) + len(self.suffix):
+                raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
+            if max(row) >= len(self.word_table):
+                raise GradleakError(
+                    f"text {number} has the token {max(row)}, and {self.name} knows {len(self.word_table)} tokens; "
+                    "is the tokenizer another model's?"
+                )
+        return self.pad(rows)
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> Batch:
+        """Token rows of unequal length as one batch."""
+        width = max(len(row) for row in rows)
+        filler = self.tokenizer.pad_token_id or 0
+        ids = torch.full((len(rows), width), filler, dtype=torch.long)
+        mask = torch.zeros((len(rows), width), dtype=torch.bool)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+            mask[i, : len(row)] = True
+        return Batch(ids.to(self.device), mask.to(self.device))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the tokens, special ones left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+
+    def content(self, ids: Sequence[int]) -> list[int]:
+        """The tokens without special ones: what was written, as the model sees it."""
+        special = set(self.tokenizer.all_special_ids)
+        return [i for i in ids if i not in special]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Word embeddings of token ids: the form in which attackers hold their dummies."""
+        return self.word_table[ids]
+
+    # --- loss -------------------------------------------------------------------------------------
+
+    def logits(
+        self,
+        *,
+        ids: Tensor | None = None,
+        embeds: Tensor | None = None,
+        mask: Tensor,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Logits of a right-padded batch given as tokens or as word embeddings.
+
+        Classification gives (batch, classes), causal language models (batch, positions, vocabulary). `positions`
+        are rows of the position table, if they are not to be counted by the model itself.
+        """
+        inputs = {"input_ids": ids} if ids is not None else {"inputs_embeds": embeds}
+        if positions is not None:
+            inputs["position_ids"] = positions
+        attention = mask.long()
+        if self.task == "classification" and self.adapter.family.kind == "decoder":
+            # The library finds the last token from token ids, which dummies do not have; we use the mask.
+            hidden = self.module.base_model(**inputs, attention_mask=attention, use_cache=False)[0]
+            last = attention.sum(dim=1) - 1
+            return self.module.score(hidden[torch.arange(len(last), device=last.device), last])
+        extra = {"use_cache": False} if self.adapter.family.kind == "decoder" else {}
+        return self.module(**inputs, attention_mask=attention, **extra).logits
+
+    def loss(
+        self, labels: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
+    ) -> Tensor:
+        """Mean cross-entropy of the batch, as a client trains with it.
+
+        `labels` are classes (batch,), or for causal language models the token ids (batch, positions).
+        """
+        logits = self.logits(ids=ids, embeds=embeds, mask=mask)
+        if self.task == "classification":
+            return F.cross_entropy(logits, labels)
+        kept = mask[:, 1:]
+        return F.cross_entropy(logits[:, :-1][kept], labels[:, 1:][kept])
+
+    def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
+        return self.loss(targets, ids=batch.ids, mask=batch.mask)
+
+    def own_losses(self, batch: Batch, targets: Tensor) -> Tensor:
+        """Every sentence's own loss, (batch,): for a language model the mean over its tokens."""
+        positions = None
+        if self.adapter.positions is not None:  # a row each, so that Opacus can tell the sentences apart
+            first = self.adapter.family.first_position
+            counted = torch.arange(first, first + batch.ids.shape[1], device=batch.ids.device)
+            positions = counted.expand(batch.ids.shape).contiguous()
+        logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions)
+        if self.task == "classification":
+            return F.cross_entropy(logits, targets, reduction="none")
+        kept = batch.mask[:, 1:]
+        losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none") * kept
+        return losses.sum(dim=1) / kept.sum(dim=1).clamp_min(1)
+
+    def check_known(self, known: Known) -> None:
+        if self.task == "classification" and any(not 0 <= y < self.num_labels for y in known.labels or ()):
+            raise GradleakError(
+                f"the manifest grants a label out of range; {self.name} has {self.num_labels} classes"
+            )
+        frame = len(self.prefix) + len(self.suffix)
+        if any(not frame < n <= self.max_length for n in known.lengths or ()):
+            raise GradleakError(f"the manifest grants a length outside {frame + 1} to {self.max_length}")
+
+
+def text_target(model: Target, what: str) -> TargetModel:
+    """The model as one of text; what works on the parts of a Transformer is refused for any other."""
+    if not isinstance(model, TargetModel):
+        raise GradleakError(f"{what} is for text models; {model.name} reads {model.examples}")
+    return model
+
+
+def _frame(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The special tokens the tokenizer puts before and after every text."""
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for start in range(len(whole) - len(inner) + 1):
+        if whole[start : start + len(inner)] == inner:
+            return whole[:start], whole[start + len(inner) :]
+    raise GradleakError("this tokenizer changes a text's tokens when it adds special ones; it is not supported")

@@ -1,0 +1,237 @@
+"""A result put into words: the threat model and the caveats, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container
+
+from gradleak.audit.results import Observed, Results, Scenario
+from gradleak.core.parameters import split_spec
+from gradleak.defenses import DEFENSES, parse_defenses
+from gradleak.models.base import TargetTask
+from gradleak.scoring.batch import RECOVERED
+from gradleak.scoring.score_images import CLOSE
+from gradleak.updates.update import Manifest
+
+METRIC_NAMES = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "token_accuracy": "Token accuracy",
+    "exact_match": "Exact match",
+    "best_rougeL": "Best ROUGE-L",
+    "sentence_recall": "Sentence recall",
+    "sentence_precision": "Sentence precision",
+    "nerr": "Entities (NERR)",
+}
+METRIC_MEANINGS = {
+    "rouge1": "words recovered, in any order",
+    "rouge2": "pairs of neighbouring words recovered",
+    "rougeL": "longest run of words in the right order",
+    "token_accuracy": "tokens recovered at their place",
+    "exact_match": "sentences recovered whole",
+    "best_rougeL": "ROUGE-L of the one sentence of a batch that came back best",
+    "sentence_recall": f"sentences that some candidate recovers, ROUGE-L above {RECOVERED:g}",
+    "sentence_precision": f"candidates that recover some sentence, ROUGE-L above {RECOVERED:g}",
+    "nerr": "named entities that the recovery holds, of sentences that have any",
+}
+
+# Of image models, pixels from 0 to 1: their name, what they count, and how many digits tell something.
+IMAGE_METRIC_NAMES = {
+    "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "close_images": "Close images"
+}  # fmt: skip
+IMAGE_METRIC_MEANINGS = {
+    "mse": "mean squared error of a pixel; lower is closer",
+    "psnr": "peak signal-to-noise ratio in dB; higher is closer",
+    "ssim": "structural similarity, 1 for equal images; higher is closer",
+    "lpips": "how different they look to a network (VGG16); lower is closer",
+    "close_images": f"percent of the images that have a PSNR of {CLOSE:.0f} dB or more",
+}
+_DIGITS = {"mse": 4, "psnr": 1, "ssim": 3, "lpips": 3}
+ALL_METRIC_NAMES = METRIC_NAMES | IMAGE_METRIC_NAMES
+ALL_METRIC_MEANINGS = METRIC_MEANINGS | IMAGE_METRIC_MEANINGS
+
+# A number in a note, but not one in the name of a tensor.
+_NUMBER = re.compile(r"(?<![\w.])\d[\d.,e+-]*")
+# Below this distance an update is explained up to rounding.
+EXPLAINED = 1e-4
+
+_GRANTED = {
+    "batch_size": "how many sentences the batch has",
+    "labels": "their labels",
+    "lengths": "their lengths in tokens",
+}
+_GRANTED_OF: dict[TargetTask, dict[str, str]] = {
+    "classification": _GRANTED,
+    "causal-lm": {name: what for name, what in _GRANTED.items() if name != "labels"},
+    "image-classification": {"batch_size": "how many images the batch has", "labels": "their labels"},
+}
+_EXAMPLE: dict[TargetTask, str] = {
+    "classification": "sentence",
+    "causal-lm": "sentence",
+    "image-classification": "image",
+}
+
+
+def metric_labels(measured: Container[str]) -> dict[str, str]:
+    """Names and labels of those metrics that were measured: entities are on request, old results lack some.
+
+    >>> metric_labels({"nerr": 40.0, "rougeL": 75.0})
+    {'rougeL': 'ROUGE-L', 'nerr': 'Entities (NERR)'}
+    """
+    return {name: label for name, label in ALL_METRIC_NAMES.items() if name in measured}
+
+
+def figure(metric: str, value: float) -> str:
+    """A score with the digits that tell something.
+
+    >>> figure("rougeL", 75.04), figure("mse", 0.01234)
+    ('75.0', '0.0123')
+    """
+    return f"{value:.{_DIGITS.get(metric, 1)}f}"
+
+
+def of_images(results: Results) -> bool:
+    return results.scenario.task == "image-classification"
+
+
+def threat_model(scenario: Scenario) -> list[str]:
+    """What the attacker holds, in sentences."""
+    granted = _GRANTED | _GRANTED_OF[scenario.task]
+    told = [what for name, what in granted.items() if name in scenario.known]
+    untold = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
+    sentences = [
+        f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
+        "(an honest-but-curious server).",
+        f"{_client(scenario)}, {_defended(scenario.defenses)}.",
+        f"The attacker is told {listing(told)}." if told else "The attacker is told nothing else.",
+    ]
+    if scenario.observed is not None and scenario.observed.parameters < scenario.parameters:
+        sentences.insert(2, seen(scenario.observed))
+    sentences += [
+        f"{defense.name} guarantees {guarantee}, if the whole training was done so."
+        for defense, guarantee in ((d, d.guarantee()) for d in parse_defenses(_ours(scenario.defenses)))
+        if guarantee is not None
+    ]
+    if untold:
+        sentences.append(f"The attacker must find out {listing(untold)}.")
+    return sentences
+
+
+def _held(scenario: Scenario) -> str:
+    if scenario.task != "image-classification":
+        return "its weights and its tokenizer"
+    return "its weights" + (f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else "")
+
+
+def seen(observed: Observed) -> str:
+    """Which part of the update the attacker sees.
+
+    >>> seen(Observed(selection="layer:6.query", tensors=1, parameters=147456, share=0.649))
+    'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
+    """
+    return (
+        f"Of the update the attacker sees {observed.selection}: {counted(observed.tensors, 'tensor')}, "
+        f"{observed.parameters:,} parameters, {observed.share:.3g} % of the model."
+    )
+
+
+def provenance(manifest: Manifest) -> list[str]:
+    """What an attacker should know of where an update's tensors come from, beyond one client's plain update.
+
+    >>> provenance(Manifest(task="causal-lm", family="gpt2", clients=3))
+    ["The update is the mean of 3 clients' updates; it is attacked as one batch of all their sentences."]
+    """
+    lines = [f"The manifest notes: {note}." for note in manifest.notes]
+    if manifest.clients > 1:
+        mean = f"The update is the mean of {manifest.clients} clients' updates"
+        lines.insert(0, f"{mean}; it is attacked as one batch of all their sentences.")
+    return lines
+
+
+def _client(scenario: Scenario) -> str:
+    rule, size = scenario.client, scenario.batch_size
+    dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
+    if rule.name == "fedsgd":
+        return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
+    steps, example = counted(rule.steps(size), "step"), _EXAMPLE[scenario.task]
+    return (
+        f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
+        f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
+    )
+
+
+def _ours(defenses: list[str]) -> list[str]:
+    """Those that are known here; a result from elsewhere must not make us import what it names."""
+    return [spec for spec in defenses if split_spec(spec)[0] in DEFENSES]
+
+
+def _defended(defenses: list[str]) -> str:
+    return f"defended by {listing(defenses)}" if defenses else "with no defence"
+
+
+def remarks(results: Results) -> list[str]:
+    """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
+    found = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
+    lines = [f"The attack had to find, and found right: {listing(found)}."] if found else []
+    lines += _certified(results) + _notes(results)
+    distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
+    apart = sum(distances) / max(1, len(distances))
+    if apart > EXPLAINED:
+        lines.append(
+            f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
+            f"gradient): {listing(_obstacles(results.scenario))} cost the attacker that much."
+        )
+    return lines
+
+
+def _certified(results: Results) -> list[str]:
+    """How many sentences the updates prove, and whether the proofs were right."""
+    pairs = [pair for trial in results.trials for pair in trial.pairs]
+    proved = sum(s.certified for trial in results.trials for s in trial.reconstruction.sentences)
+    if not proved:
+        return []
+    right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
+    return [
+        f"{proved} of {counted(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
+        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right."
+    ]
+
+
+def _notes(results: Results) -> list[str]:
+    """What the attack could not do, each reason once with how often it was met; numbers are those of the first."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for trial in results.trials:
+        alike = {_NUMBER.sub("#", note): note for note in reversed(trial.reconstruction.notes)}
+        first = alike | first
+        counts.update(reversed(alike))
+    return [
+        f"{first[key][0].upper()}{first[key][1:]} ({counted(times, 'trial')})."
+        for key, times in counts.most_common(5)
+    ]
+
+
+def _obstacles(scenario: Scenario) -> list[str]:
+    causes = ["dropout"] if scenario.client.mode == "train" else []
+    causes += ["local steps and the rounding of weights"] if scenario.client.name == "fedavg" else []
+    causes += scenario.defenses
+    return causes or ["rounding"]
+
+
+def status_note(results: Results) -> str | None:
+    """What to say when the attack did not run to its end."""
+    if results.status == "interrupted":
+        return "The attack was interrupted: these are its best answers so far."
+    if results.status == "budget-exhausted":
+        return "The attack ran out of its time budget: these are its best answers so far."
+    return None
+
+
+def listing(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

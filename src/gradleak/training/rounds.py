@@ -1,0 +1,161 @@
+"""Simulated federated training: every round some clients send their defended updates, and the server steps.
+
+The updates are made by the very code whose updates attacks read (`gradleak.Client`), so what a defence costs here is
+what it costs the tensors an attacker sees.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from gradleak.clients.text import Client, class_number
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import SILENT, Progress
+from gradleak.core.seeds import derive_seed
+from gradleak.data.texts import Row
+from gradleak.defenses.chains import Chain
+from gradleak.models.text import TargetModel
+from gradleak.updates.update import ClientRule
+
+# Far below any gradient, so that a step depends on the shape of the updates and not on their size.
+EPSILON = 1e-12
+
+
+class RoundSettings(BaseModel):
+    """How the simulated training goes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rounds: int = Field(100, ge=1, description="steps of the server")
+    clients: int = Field(4, ge=1, description="clients that take part in a round")
+    batch_size: int = Field(8, ge=1, description="private rows of one client")
+    lr: float = Field(2e-4, gt=0, description="largest step of the server's Adam; it falls in a line to zero")
+    seeds: int = Field(3, ge=1, description="repetitions, each with its own split, draws and noise")
+    test_rows: int = Field(200, ge=1, description="rows held out and scored")
+    max_tokens: int = Field(128, ge=3, description="longer rows are passed over")
+
+    @property
+    def a_round(self) -> int:
+        return self.clients * self.batch_size
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row the model can take, with its tokens and its class (0 where there are none)."""
+
+    row: Row
+    tokens: list[int]
+    label: int
+
+
+def examples(rows: Sequence[Row], model: TargetModel, max_tokens: int) -> list[Example]:
+    """The rows that are short enough, with their classes."""
+    limit = min(max_tokens, model.max_length)
+    frame = len(model.prefix) + len(model.suffix)
+    found = []
+    for row, tokens in zip(rows, model.tokenizer([r.text for r in rows], verbose=False)["input_ids"], strict=True):
+        if not frame < len(tokens) <= limit:
+            continue
+        if model.task == "causal-lm":
+            if len(tokens) > 1:  # one token has no next one to predict
+                found.append(Example(row, tokens, 0))
+        elif row.label is None:
+            raise GradleakError("the accuracy of a classifier needs labels in the data: say --label-column")
+        else:
+            found.append(Example(row, tokens, class_number(model, row.label)))
+    return found
+
+
+def split(pool: Sequence[Example], settings: RoundSettings, seed: int) -> tuple[list[Example], list[Example]]:
+    """Rows to train on and rows held out, drawn from the seed."""
+    needed = settings.test_rows + settings.a_round
+    if len(pool) < needed:
+        raise GradleakError(
+            f"{settings.test_rows} test rows and {settings.clients} clients with {settings.batch_size} rows each "
+            f"need {needed} rows; the data has {len(pool)} of at most {settings.max_tokens} tokens"
+        )
+    order = random.Random(derive_seed(seed, "split")).sample(list(pool), len(pool))
+    return order[settings.test_rows :], order[: settings.test_rows]
+
+
+def federate(
+    model: TargetModel,
+    train: Sequence[Example],
+    settings: RoundSettings,
+    *,
+    chain: Chain = (),
+    rule: ClientRule | str = "fedsgd",
+    seed: int = 0,
+    budget: Budget | None = None,
+    progress: Progress = SILENT,
+    what: str = "training",
+) -> TargetModel | None:
+    """A trained copy of the model, or None if the budget ended the rounds. The model itself stays as it is.
+
+    Rows and seeds depend on `seed` and the round alone, so every defence meets the same clients.
+    """
+    own = model.copied()
+    weights = own.parameters()
+    optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
+    sender, limit = Client(own, rule=rule, defenses=chain), budget or Budget()
+    progress.begin(what, settings.rounds, "rounds")
+    try:
+        for number in range(settings.rounds):
+            sums = Mean()
+            for client, rows in enumerate(_draw(train, settings, seed, number)):
+                if limit.over:
+                    return None
+                texts, labels = [e.row.text for e in rows], [e.label for e in rows]
+                sums.add(sender.update(texts, labels, derive_seed(seed, "client", number, client)).tensors)
+            optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
+            server_step(weights, sums.value(), optimizer)
+            progress.advance(number + 1)
+    finally:
+        progress.end()
+    return own
+
+
+def _draw(train: Sequence[Example], settings: RoundSettings, seed: int, number: int) -> Iterable[list[Example]]:
+    """The private rows of each client of a round; no row is with two of them."""
+    chosen = random.Random(derive_seed(seed, "round", number)).sample(train, settings.a_round)
+    return (chosen[i : i + settings.batch_size] for i in range(0, settings.a_round, settings.batch_size))
+
+
+class Mean:
+    """The running mean of updates, tensor by tensor over the clients that sent it.
+
+    >>> mean = Mean()
+    >>> mean.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
+    >>> mean.add({"a": torch.tensor(3.0)})
+    >>> mean.value()
+    {'a': tensor(2.), 'b': tensor(4.)}
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: Counter[str] = Counter()
+
+    def add(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            self.sums[name] = self.sums[name] + tensor if name in self.sums else tensor
+            self.counts[name] += 1
+
+    def value(self) -> dict[str, Tensor]:
+        return {name: total / self.counts[name] for name, total in self.sums.items()}
+
+
+def server_step(
+    weights: Mapping[str, torch.nn.Parameter], mean: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> None:
+    """One step against the mean update; a tensor that nobody sent is not moved."""
+    for name, parameter in weights.items():
+        parameter.grad = mean[name].to(parameter) if name in mean else None
+    optimizer.step()

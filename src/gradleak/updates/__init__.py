@@ -1,0 +1,1 @@
+"""The update: all that leaves a client, however it was made."""

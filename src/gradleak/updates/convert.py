@@ -1,0 +1,108 @@
+"""Update folders out of files that other training left: weights before and after, or a gradient."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import SILENT, Progress
+from gradleak.models.load import save_model
+from gradleak.models.text import TargetModel
+from gradleak.updates.integrations.form import Form
+from gradleak.updates.integrations.recording import Recorder, with_weights
+from gradleak.updates.unpack import SECONDS
+from gradleak.updates.update import ClientRule, read_tensors
+
+KINDS = (".safetensors", ".pt", ".pth", ".bin")
+SPLIT = "how the steps shared the sentences out is not known; each is taken as one over all of them"
+
+
+def convert_weights(
+    model: TargetModel,
+    before: Path,
+    after: Path,
+    out: Path,
+    *,
+    lr: float,
+    steps: int,
+    mode: str = "eval",
+    batch_size: int | None = None,
+    notes: Sequence[str] = (),
+    progress: Progress = SILENT,
+) -> tuple[Path, Path | None]:
+    """An update folder from weights before and after local training; and a model folder, if one had to be written.
+
+    An attack needs the weights the training began with. If those of `before` are not the model's, a model that has
+    them is written beside the update, as `<out>.model`.
+    """
+    rule = ClientRule.parse(f"fedavg:epochs={steps},batch={batch_size or 1},lr={lr},mode={mode}")
+    form = Form.of(model.module)
+    files = (before, after)
+    start, end = (_named(form, *each) for each in zip(files, read_foreign(files, progress), strict=True))
+    guessed = (SPLIT,) if steps > 1 and batch_size != 1 else ()
+    own = {name: weight.detach().cpu() for name, weight in model.module.named_parameters()}
+    recorder = Recorder(out, form, rule, notes=(*guessed, *notes))
+    folder = recorder.write(out, {**own, **start}, end, sentences=batch_size)
+    if all(bool((own[name] == weight).all()) for name, weight in start.items()):
+        return folder, None
+    place = out.with_name(f"{out.name}.model")
+    return folder, save_model(with_weights(model.module, start), model.tokenizer, place)
+
+
+def convert_gradient(
+    model: TargetModel,
+    gradient: Path,
+    out: Path,
+    *,
+    mode: str = "eval",
+    batch_size: int | None = None,
+    progress: Progress = SILENT,
+) -> Path:
+    """An update folder from a gradient of the mean loss, made with the weights of this model."""
+    form = Form.of(model.module)
+    recorder = Recorder(out, form, ClientRule.parse(f"fedsgd:mode={mode}"))
+    weights: Mapping[str, Tensor] = dict(model.module.named_parameters())
+    (tensors,) = read_foreign([gradient], progress)
+    return recorder.write(out, weights, _named(form, gradient, tensors), sentences=batch_size)
+
+
+def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dict[str, Tensor]]:
+    """The floating-point tensors of files, read in a process of its own that a hostile file cannot get out of."""
+    for path in paths:
+        if not path.is_file():
+            raise GradleakError(f"there is no file {path}")
+        if path.suffix not in KINDS:
+            raise GradleakError(f"{path} is none of {', '.join(KINDS)}")
+    progress.begin(f"reading {', '.join(path.name for path in paths)}", 1)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gradleak.updates.unpack", folder, *map(str, paths)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise GradleakError(f"{paths[0]} could not be read within {SECONDS} s") from error
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"reading {paths[0]} was ended by signal {-done.returncode}"]
+            raise GradleakError(said[-1])
+        tensors = [_plain(path, Path(folder) / f"{number}.safetensors") for number, path in enumerate(paths)]
+    progress.end()
+    return tensors
+
+
+def _plain(path: Path, unpacked: Path) -> dict[str, Tensor]:
+    try:
+        return read_tensors(unpacked)
+    except GradleakError as error:  # it names a file that the user has never seen
+        raise GradleakError(str(error).replace(str(unpacked), str(path))) from error
+
+
+def _named(form: Form, path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    try:
+        return form.named(tensors)
+    except GradleakError as error:
+        raise GradleakError(f"{path}: {error}") from error

@@ -1,0 +1,1 @@
+"""Updates of other training, recorded as it runs."""

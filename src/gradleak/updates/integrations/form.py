@@ -1,0 +1,110 @@
+"""A model as other tools name it: which of their tensors are its parameters, and under which names we keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+from gradleak.models.families import Task, family_of
+from gradleak.models.load import task_of
+
+Shape = tuple[int, ...]
+# Wrappers put one name each before a parameter's; more than a few are not wrappers.
+MOST_PREFIXES = 4
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an update of a model must look like, without its weights, so that it travels to every client cheaply.
+
+    `others` are names a state dict may hold beside parameters: buffers, and second names of tied parameters.
+    """
+
+    task: Task
+    family: str
+    parameters: Mapping[str, Shape]
+    others: frozenset[str]
+    state: tuple[str, ...]
+
+    @classmethod
+    def of(cls, module: Any) -> Form:
+        """The form of a Hugging Face model, with or without peft adapters."""
+        plain = bare(module)
+        named = {name: tuple(p.shape) for name, p in plain.named_parameters()}
+        state = tuple(plain.state_dict())
+        others = frozenset(state) - named.keys() | {name for name, _ in plain.named_buffers()}
+        return cls(task_of(plain), family_of(plain.config.model_type).name, named, others, state)
+
+    def named(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors that are parameters, under their names in the model; buffers and second names are left out.
+
+        Names may carry a wrapper's prefix (`model.`, `base_model.model.`) or lack peft's adapter name. Tensors that
+        are only numbered are taken in the order of the model's state dict, or of its parameters.
+        """
+        if tensors and all(name.isdigit() for name in tensors):
+            tensors = self._in_order([tensors[name] for name in sorted(tensors, key=int)])
+        found: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            own = next((each for each in _spellings(name) if each in self.parameters or each in self.others), None)
+            if own is None:
+                raise GradleakError(f"{name[:80]!r} is no parameter of the {self.family} model; is it another?")
+            if own in self.others:
+                continue
+            if tuple(tensor.shape) != self.parameters[own]:
+                raise GradleakError(
+                    f"{own} has shape {list(tensor.shape)}, the model's has {list(self.parameters[own])}"
+                )
+            if own in found:
+                raise GradleakError(f"the parameter {own} is there twice")
+            found[own] = tensor
+        if not found:
+            raise GradleakError("there is no parameter of the model among the tensors")
+        return found
+
+    def _in_order(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        for names in (self.state, tuple(self.parameters)):
+            if len(names) == len(tensors):
+                return dict(zip(names, tensors, strict=True))
+        raise GradleakError(
+            f"{len(tensors)} tensors without names; the model's state dict has {len(self.state)}, "
+            f"its parameters are {len(self.parameters)}"
+        )
+
+
+def bare(module: Any) -> Any:
+    """The Hugging Face model itself, with peft's adapters in its layers if it has some."""
+    plain = module.get_base_model() if hasattr(module, "peft_config") else module
+    if not hasattr(plain, "config") or not hasattr(plain, "named_parameters"):
+        raise GradleakError(f"{type(module).__name__} is not a Hugging Face model")
+    return plain
+
+
+def difference(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights before minus weights after, of the parameters that moved: the others were not trained.
+
+    >>> import torch
+    >>> difference({"a": torch.ones(2), "b": torch.ones(1)}, {"a": torch.zeros(2), "b": torch.ones(1)})
+    {'a': tensor([1., 1.])}
+    """
+    missing = sorted(after.keys() - before.keys())
+    if missing:
+        raise GradleakError(f"{missing[0]} is among the weights after training and not among those before")
+    moved = {name: before[name].detach().float().cpu() - after[name].detach().float().cpu() for name in after}
+    moved = {name: tensor for name, tensor in moved.items() if bool((tensor != 0).any())}
+    if not moved:
+        raise GradleakError("no weight has moved")
+    return moved
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The names a parameter may have in the model: its own first, then without what wrappers put before it."""
+    for prefixes in range(MOST_PREFIXES + 1):
+        rest = name.split(".", prefixes)[-1]
+        head, _, last = rest.rpartition(".")
+        yield rest
+        yield f"{head}.default.{last}"  # peft leaves the adapter's name out of what it saves
+        yield f"{head}.modules_to_save.default.{last}"

@@ -1,0 +1,102 @@
+"""Writing update folders while somebody else's training runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+from gradleak.models.base import fingerprint_of
+from gradleak.updates.integrations.form import Form, bare, difference
+from gradleak.updates.update import ClientRule, Known, Manifest, Update, check_finite
+
+MODEL = "model"
+# What a training can tell whoever sees its updates; labels and lengths do not pass through here.
+GRANTS = ("batch_size",)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """How updates of one training are made, and where they are written.
+
+    `rule` decides what the tensors of a reply are: gradients under fedsgd, weights after training under fedavg.
+    """
+
+    out: Path
+    form: Form
+    rule: ClientRule
+    defenses: tuple[str, ...] = ()
+    known: tuple[str, ...] = GRANTS
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        out: str | Path,
+        model: Any,
+        client: ClientRule | str,
+        defenses: Sequence[str] = (),
+        known: Collection[str] = GRANTS,
+        notes: Sequence[str] = (),
+    ) -> Recorder:
+        strange = sorted(set(known) - set(GRANTS))
+        if strange:
+            raise GradleakError(f"a recorded update cannot grant {strange[0]!r}; it can grant {', '.join(GRANTS)}")
+        rule = ClientRule.parse(client) if isinstance(client, str) else client
+        return cls(Path(out), Form.of(model), rule, tuple(defenses), tuple(known), tuple(notes))
+
+    def write(
+        self,
+        place: Path,
+        before: Mapping[str, Tensor],
+        reply: Mapping[str, Tensor],
+        *,
+        sentences: int | None,
+        clients: int = 1,
+        notes: Sequence[str] = (),
+    ) -> Path:
+        """One update folder. `before` are the global weights, `reply` what was sent: gradients or weights."""
+        tensors = self.form.named(reply)
+        if self.rule.name == "fedavg":
+            tensors = difference(before, tensors)
+        check_finite(tensors)
+        # An update of adapters alone does not tell the weights below them.
+        whole = before.keys() == self.form.parameters.keys()
+        manifest = Manifest(
+            task=self.form.task,
+            family=self.form.family,
+            model_fingerprint=fingerprint_of(before) if whole else None,
+            client=self.rule,
+            defenses=self.defenses,
+            known=Known(batch_size=sentences if "batch_size" in self.known else None),
+            clients=clients,
+            notes=(*self.notes, *notes),
+        )
+        return Update({name: tensor.float() for name, tensor in tensors.items()}, manifest).save(place)
+
+
+def optimizer_note(name: str) -> list[str]:
+    """What to note of training by another rule than plain SGD.
+
+    >>> optimizer_note("SGD"), optimizer_note("adamw")
+    ([], ['trained with adamw, not with plain SGD: the moved weights are only roughly a sum of gradients'])
+    """
+    if name.lower() == "sgd":
+        return []
+    return [f"trained with {name}, not with plain SGD: the moved weights are only roughly a sum of gradients"]
+
+
+def with_weights(module: Any, weights: Mapping[str, Tensor]) -> Any:
+    """A copy of a model that has these weights."""
+    own = copy.deepcopy(module).cpu()
+    parameters = dict(bare(own).named_parameters())
+    with torch.no_grad():
+        for name, weight in weights.items():
+            parameters[name].copy_(weight)
+    return own

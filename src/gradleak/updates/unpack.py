@@ -1,0 +1,100 @@
+"""Reads foreign files of tensors in a process of its own, under limits, and writes them as plain safetensors.
+
+A .pt file is a pickle. `weights_only` keeps it from calling what it likes; the limits keep it from taking all memory
+or time. `gradleak.updates.convert` starts it: `python -m gradleak.updates.unpack TARGET_FOLDER SOURCE...`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+
+# What the process may take beyond the libraries it runs on: for a file of n bytes, so many times n and some more.
+TIMES, MORE = 4, 1 << 30
+SECONDS = 600
+TOO_LARGE = "it needs more memory than a file of its size should"
+# Where training loops put the weights in what they save.
+NESTED = ("state_dict", "model_state_dict", "model", "weights", "gradients", "grads")
+MEMORY = Path("/proc/self/statm")
+
+
+def unpack(source: Path, target: Path) -> None:
+    """Write the floating-point tensors of a .safetensors or .pt file as safetensors, with names or numbered."""
+    loaded = (
+        load_file(str(source))
+        if source.suffix == ".safetensors"
+        else torch.load(source, map_location="cpu", weights_only=True)
+    )
+    plain = {}
+    for name, tensor in tensors_of(loaded).items():
+        if tensor.is_complex() or tensor.is_quantized:
+            raise GradleakError(f"{name[:80]!r} is of type {tensor.dtype}")
+        if tensor.is_floating_point():  # counters and positions are no parameters
+            dense = tensor.to_dense() if tensor.layout != torch.strided else tensor
+            # Tied weights share memory, which the format does not have.
+            plain[name] = dense.detach().clone(memory_format=torch.contiguous_format)
+    if not plain:
+        raise GradleakError("it holds no floating-point tensor")
+    save_file(plain, str(target))
+
+
+def tensors_of(loaded: object) -> dict[str, Tensor]:
+    """The tensors by name: of a table, of a table within it, or numbered, of a list.
+
+    >>> list(tensors_of({"epoch": 3, "state_dict": {"bias": torch.zeros(2)}})), list(tensors_of([torch.zeros(2)]))
+    (['bias'], ['0'])
+    """
+    if isinstance(loaded, list | tuple):
+        loaded = {str(number): tensor for number, tensor in enumerate(loaded)}
+    if not isinstance(loaded, Mapping):
+        raise GradleakError(f"it holds a {type(loaded).__name__}, not tensors by name")
+    for key in NESTED:
+        if isinstance(loaded.get(key), Mapping | list | tuple):
+            return tensors_of(loaded[key])
+    for name, value in loaded.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise GradleakError(f"its entry {str(name)[:80]!r} is a {type(value).__name__}, not a tensor with a name")
+    return dict(loaded)
+
+
+def limit(size: int) -> None:
+    """Bound memory, time and what may be written; what the libraries take already counts extra."""
+    try:
+        import resource
+    except ImportError:  # Windows has none of this; there only the caller's clock holds
+        return
+    taken = int(MEMORY.read_text().split()[0]) * resource.getpagesize() if MEMORY.is_file() else 8 << 30
+    bounds = {
+        resource.RLIMIT_AS: taken + TIMES * size + MORE,
+        resource.RLIMIT_FSIZE: TIMES * size + MORE,
+        resource.RLIMIT_CPU: SECONDS,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, bound in bounds.items():
+        hard = resource.getrlimit(kind)[1]
+        allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(kind, (allowed, allowed))
+
+
+def main() -> None:
+    target, sources = Path(sys.argv[1]), [Path(source) for source in sys.argv[2:]]
+    limit(sum(source.stat().st_size for source in sources))
+    for number, source in enumerate(sources):
+        try:
+            unpack(source, target / f"{number}.safetensors")
+        except MemoryError:
+            sys.exit(f"cannot read {source}: {TOO_LARGE}")
+        except Exception as error:  # whatever a malformed file provokes is the file's fault, and one line
+            text = " ".join(str(error).split())[:200] or type(error).__name__
+            sys.exit(f"cannot read {source}: {TOO_LARGE if 'memory' in text and 'alloc' in text else text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The commands as a user runs them: what they print, what they write, how they refuse."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny import tiny_model, tiny_tokenizer
+
+from gradleak.audit.results import load_results
+from gradleak.audit.spec import AuditConfig
+from gradleak.cli import main
+from gradleak.cli.options import AUDIT, Observe
+from gradleak.updates.update import load_update
+
+QUICK = ["--attack", "lamp-cos", "-o", "steps=3", "-o", "init_draws=2", "-o", "init_orders=0", "-o", "prior=none"]
+
+
+def run(*words, cwd=None, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "gradleak", *map(str, words)],
+        capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "160", **environment}, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A user's own model on disk, small."""
+    place = tmp_path_factory.mktemp("model")
+    tiny_model("bert", "classification").module.save_pretrained(place)
+    tiny_tokenizer("bert").save_pretrained(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory, folder):
+    out = tmp_path_factory.mktemp("captured") / "update"
+    done = run("capture", "--model", folder, "--batch-size", 2, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_version_and_listings_are_quick_and_complete():
+    assert run("--version").stdout.startswith("gradleak 0.")
+    assert "lamp-cos" in run("attacks").stdout
+    assert "distilbert" in run("models").stdout
+    assert "wikitext2" in run("assets", "list").stdout
+    assert Path(run("assets", "path", "minilm").stdout.strip()).is_dir()
+
+
+def test_help_tells_the_defaults_of_an_audit():
+    """They come from the configuration, which the command line must not import, so they stand in words."""
+    for name, option in (AUDIT | {"observe": Observe}).items():
+        default = None if name == "memory" else AuditConfig.model_fields[name].get_default(call_default_factory=True)
+        if default not in (None, (), {}):
+            said = ",".join(default) if isinstance(default, tuple) else str(default)
+            assert f"default: {said}" in option.__metadata__[0].help, name
+
+
+def test_help_does_not_load_torch():
+    code = "import sys; import gradleak.cli; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_audit_writes_results_and_report(folder, tmp_path):
+    done = run("audit", "--model", folder, "--trials", 3, "--batch-size", 2, *QUICK, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "ROUGE-L" in done.stdout
+    results = load_results(tmp_path / "out")
+    assert (len(results.trials), results.scenario.batch_size) == (3, 2)
+    assert all(len(trial.pairs) == 2 for trial in results.trials)
+    assert (tmp_path / "out" / "report.html").stat().st_mode & 0o777 == 0o600
+    before = (tmp_path / "out" / "report.html").read_text()
+    again = run("report", tmp_path / "out")
+    assert again.returncode == 0
+    assert (tmp_path / "out" / "report.html").read_text() == before
+
+
+def test_audit_repeats_itself(folder, tmp_path):
+    found = []
+    for name in ("a", "b"):
+        done = run("audit", "--model", folder, "--trials", 2, *QUICK, "--seed", 3, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        found.append([trial.reconstruction.sentences for trial in load_results(tmp_path / name).trials])
+    assert found[0] == found[1]
+
+
+def test_audit_from_yaml_with_flags_on_top(folder, tmp_path):
+    (tmp_path / "data.csv").write_text("body,y\nfirst text here,0\nsecond text there,1\nthird one now,1\n")
+    (tmp_path / "audit.yaml").write_text(
+        f"model: {folder}\ndata: data.csv\ntext_column: body\nlabel_column: y\nattack: tag\ntrials: 2\n"
+        "options:\n  steps: 3\nout: from-yaml\n"
+    )
+    done = run("audit", "audit.yaml", "--trials", 3, "--redact", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = load_results(tmp_path / "from-yaml")
+    assert (results.attack.name, results.attack.options["steps"], len(results.trials)) == ("tag", 3, 3)
+    written = (tmp_path / "from-yaml" / "results.json").read_text() + (
+        tmp_path / "from-yaml" / "report.html"
+    ).read_text()
+    assert "second text" not in written + done.stdout
+    assert results.redacted
+
+
+def test_capture_attack_score(folder, captured, tmp_path):
+    names = {path.name for path in captured.iterdir()}
+    assert names == {"update.safetensors", "manifest.json"}
+    truth = captured.with_name("update.truth.json")
+    assert truth.stat().st_mode & 0o777 == 0o600
+    assert len(json.loads(truth.read_text())["texts"]) == 2
+    done = run("attack", captured, "--model", folder, *QUICK, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    scored = run("score", tmp_path / "reconstruction.json", truth, "--model", folder)
+    assert scored.returncode == 0, scored.stderr
+    assert "ROUGE-2" in scored.stdout
+
+
+def test_capture_of_a_part_says_what_it_holds(folder, tmp_path):
+    out = tmp_path / "update"
+    done = run("capture", "--model", folder, "--observe", "layer:2.key", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "sees layer:2.key: 1 tensor, 256 parameters" in " ".join(done.stderr.split())
+    assert list(load_update(out).tensors) == ["bert.encoder.layer.1.attention.self.key.weight"]
+
+
+def test_bad_input_in_a_process_of_its_own(tmp_path):
+    done = run("audit", "--model", "minilmm", "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("gradleak: unknown model 'minilmm'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_keeps_the_best_so_far(folder, tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gradleak", "audit", "--model", str(folder), "--trials", "1", "--attack", "dlg",
+         "-o", "steps=1000000", "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not _stepping(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "interrupted" in stdout
+    assert load_results(out).status == "interrupted"
+    assert (out / "report.html").is_file()
+    assert "Traceback" not in stderr
+
+
+def _stepping(pid):
+    """Loading is over once the process has been busy for a while: six seconds of processor time."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 12
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["audit", "--attack", "lampcos"], "did you mean 'lamp-cos'"),
+        (["audit", "--model", "minilmm"], "did you mean 'minilm'"),
+        (["audit", "--data", "nowhere.csv"], "no data file at nowhere.csv"),
+        (["audit", "--data", "empty.csv"], "holds no texts"),
+        (["audit", "--data", "good.csv", "--text-column", "txet"], "did you mean 'text'"),
+        (["audit", "--data", "good.csv", "--text-column", "9"], "no column 9"),
+        (["audit", "--data", "label.csv", "--trials", "1"], "label 7 is out of range"),
+        (["audit", "--data", "long.txt", "--trials", "1"], "takes at most 64"),
+        (["audit", "--data", "good.csv", "--trials", "9"], "need 9 rows"),
+        (["audit", "--trials", "0"], "trials"),
+        (["audit", "--device", "warp"], "device 'warp'"),
+        (["audit", "--known", "everything"], "unknown grant 'everything'"),
+        (["audit", "--observe", "layre:1"], "is not a selection; write all"),
+        (["audit", "--observe", "layer:9"], "has layers 1 to 2, not 9"),
+        (["audit", "--budget", "soon"], "not a duration"),
+        (["audit", "-o", "stepz=5"], "did you mean 'steps'"),
+        (["audit", "-o", "steps=many"], "option 'steps'"),
+        (["audit", "-o", "steps"], "key=value"),
+        (["audit", "bad.yaml"], "unknown key 'modle'"),
+        (["audit", "none.yaml"], "no configuration file"),
+        (["audit", "--out", "good.csv/below"], "cannot write to the folder"),
+        (["audit", "--window", "60"], "no text of the data has 60 tokens"),
+        (["audit", "--attack", "lti"], "lti needs a trained network"),
+        (["train-inverter", "--model", "lti:tokens=1", "--out", "out"], "tokens"),
+        (["train-inverter", "--model", "ltt", "--out", "out"], "did you mean 'lti'"),
+        (
+            ["train-inverter", "--model", "FOLDER", "--aux", "nowhere.txt", "--out", "out"],
+            "no data file at nowhere.txt",
+        ),
+        (
+            ["train-inverter", "--model", "FOLDER", "--features", "structred", "--out", "out"],
+            "'structured' or 'hashed'",
+        ),
+        (["train-inverter", "--model", "FOLDER", "--defense", "sine", "--out", "out"], "did you mean 'sign'"),
+        (["report", "."], "holds no results.json"),
+        (["attack", "nowhere"], "holds no manifest.json"),
+        (["attack", "UPDATE", "--model", "minilm"], "does not fit"),
+        (["assets", "pull", "minlm"], "did you mean 'minilm'"),
+        (["score", "nowhere.json", "nowhere.json"], "cannot read"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder, captured, tmp_path, words, message, monkeypatch, capsys):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "good.csv").write_text("text,label\nsome text,1\nmore text,0\n")
+    (tmp_path / "label.csv").write_text("text,label\nsome text,7\n")
+    (tmp_path / "long.txt").write_text("word " * 300)
+    (tmp_path / "bad.yaml").write_text("modle: minilm\n")
+    before = sorted(tmp_path.rglob("*"))
+    words = [{"UPDATE": str(captured), "FOLDER": str(folder)}.get(word, word) for word in words]
+    if words[0] == "audit" and "--model" not in words:
+        words += ["--model", str(folder)]
+    if words[0] == "audit" and "--out" not in words:
+        words += ["--out", str(tmp_path / "out")]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gradleak", *words])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2, said
+    assert message in said
+    assert len(said.strip().splitlines()) == 1, said
+    left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
+    assert not left

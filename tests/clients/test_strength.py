@@ -1,0 +1,62 @@
+"""Signal and noise of an update: what the settings make expect is what was really added."""
+
+import math
+
+import pytest
+
+from gradleak import Client
+from gradleak.clients.strength import norm, strength
+from gradleak.defenses.dpsgd import DpSgd
+
+TEXTS, LABELS = ["We moved him to ward six.", "The loan was refused."], [0, 1]
+
+
+def measured(model, defenses, rule="fedsgd", observe="all"):
+    sender = Client(model, rule=rule, defenses=defenses, observe=observe)
+    update = sender.update(TEXTS, LABELS, seed=3)
+    return update, strength(sender, update, TEXTS, LABELS, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("defense", "rule"),
+    [
+        ("noise:sigma=0.01", "fedsgd"),
+        ("noise:sigma=0.01", "fedavg:epochs=3,batch=1,lr=0.001"),
+        ("dpsgd:noise=0.7,clip=0.5", "fedsgd"),
+        ("dpsgd:noise=0.7,clip=0.5", "fedavg:epochs=3,batch=1,lr=0.001"),
+    ],
+)
+def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
+    update, found = measured(tiny_bert, [defense], rule)
+    quiet = [] if defense.startswith("noise") else ["dpsgd:noise=0,clip=0.5"]
+    plain = Client(tiny_bert, rule=rule, defenses=quiet).update(TEXTS, LABELS, seed=3)
+    assert found.signal == pytest.approx(norm(plain.tensors), rel=1e-5)
+    added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
+    assert found.noise == pytest.approx(added, rel=0.05)
+
+
+def test_a_last_step_of_fewer_sentences_has_more_noise(tiny_bert):
+    texts, labels, rule = [*TEXTS, "Your flight leaves at noon."], [0, 1, 0], "fedavg:batch=2,lr=0.001"
+    sender = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=5,clip=0.5"])
+    update = sender.update(texts, labels, seed=3)
+    plain = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, seed=3)
+    added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
+    assert strength(sender, update, texts, labels, seed=3).noise == pytest.approx(added, rel=0.05)
+
+
+def test_without_noise_the_update_is_the_signal(tiny_bert):
+    update, found = measured(tiny_bert, ["prune:ratio=0.5"])
+    assert (found.signal, found.noise) == (pytest.approx(norm(update.tensors)), 0.0)
+
+
+def test_only_what_is_seen_counts_and_noises_add_up(tiny_bert):
+    _, whole = measured(tiny_bert, ["noise:sigma=0.01"])
+    part, seen = measured(tiny_bert, ["noise:sigma=0.03", "noise:sigma=0.04", "sign"], observe="layer:1")
+    assert seen.signal < whole.signal
+    assert seen.noise == pytest.approx(0.05 * math.sqrt(sum(t.numel() for t in part.tensors.values())))
+
+
+def test_a_quiet_defence_forgets_the_noise_it_had_computed():
+    defense = DpSgd(noise=0.7)
+    assert defense.multiplier == 0.7
+    assert defense.quiet().multiplier == 0

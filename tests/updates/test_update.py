@@ -1,0 +1,237 @@
+"""The update folder: a faithful round trip, and nothing hostile gets through."""
+
+import dataclasses
+import json
+import math
+import struct
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from tiny import TEXTS, tiny_model
+
+from gradleak import Client, GradleakError, attack, load_update
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import MANIFEST, TENSORS, ClientRule, Known, Manifest, Update, read_header
+
+
+@pytest.fixture
+def folder(tiny_bert, tmp_path):
+    return Client(tiny_bert).update(TEXTS, [0, 1, 1]).save(tmp_path / "update")
+
+
+def raw_file(path, header: bytes, body: bytes = b""):
+    path.write_bytes(struct.pack("<Q", len(header)) + header + body)
+    return path
+
+
+def test_round_trip(tiny):
+    labels = [0, 1, 1] if tiny.task == "classification" else None
+    update = Client(tiny).update(TEXTS, labels)
+    import tempfile
+
+    again = load_update(update.save(tempfile.mkdtemp()), tiny)
+    assert again.manifest == update.manifest
+    assert again.tensors.keys() == update.tensors.keys()
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in update.tensors.items())
+
+
+def test_files_are_private_and_hold_no_text(folder):
+    for name in (MANIFEST, TENSORS):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
+    written = (folder / MANIFEST).read_text()
+    assert not any(word in written.lower() for word in ("rosa", "ward", "loan", "flight"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.update(stranger=torch.zeros(2)), "which the model does not have"),
+        (lambda t: t.update({"classifier.bias": torch.zeros(3)}), r"has shape \[3\]"),
+        (lambda t: t["classifier.bias"].fill_(float("nan")), "NaN or infinite"),
+        (lambda t: t["classifier.bias"].fill_(float("inf")), "NaN or infinite"),
+        (lambda t: t.update({"classifier.bias": torch.zeros(2, dtype=torch.int64)}), "not a floating-point"),
+        (lambda t: t.clear(), "holds no tensors"),
+    ],
+)
+def test_tensors_that_do_not_fit(folder, tiny_bert, change, message):
+    from safetensors.torch import load_file
+
+    tensors = load_file(folder / TENSORS)
+    change(tensors)
+    save_file(tensors, folder / TENSORS)
+    with pytest.raises(GradleakError, match=message):
+        load_update(folder, tiny_bert)
+
+
+def test_an_update_in_memory_that_diverged_is_refused_too(tiny_bert):
+    update = Client(tiny_bert).update(["Rosa moved to ward six."], [1])
+    broken = dataclasses.replace(update, tensors={name: t * math.nan for name, t in update.tensors.items()})
+    with pytest.raises(GradleakError, match="NaN or infinite"):
+        attack(broken, tiny_bert, "bag")
+
+
+def test_no_updates_have_no_reconstructions(tiny_bert):
+    assert attack([], tiny_bert, "auto") == []
+
+
+def test_truncated_and_foreign_files(folder, tiny_bert):
+    path = folder / TENSORS
+    whole = path.read_bytes()
+    for keep in (0, 4, 8, 50, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:keep])
+        with pytest.raises(GradleakError, match=r"cut short|not a safetensors"):
+            load_update(folder, tiny_bert)
+    path.write_bytes(b"PK\x03\x04" + b"\x00" * 200)
+    with pytest.raises(GradleakError):
+        load_update(folder, tiny_bert)
+
+
+def test_header_that_claims_200_megabytes(folder, tiny_bert):
+    (folder / TENSORS).write_bytes(struct.pack("<Q", 200 << 20) + b"{}")
+    with pytest.raises(GradleakError, match="claims 209,715,200 bytes"):
+        load_update(folder, tiny_bert)
+
+
+def test_300_000_tensors(folder, tiny_bert):
+    empty = {f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(300_000)}
+    raw_file(folder / TENSORS, json.dumps(empty, separators=(",", ":")).encode())
+    with pytest.raises(GradleakError, match="limit"):
+        load_update(folder, tiny_bert)
+    few = {f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(60_000)}
+    raw_file(folder / TENSORS, json.dumps(few, separators=(",", ":")).encode())
+    with pytest.raises(GradleakError, match="60,000 tensors"):
+        load_update(folder, tiny_bert)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b'"text"',
+        b"{" * 5000,
+        b'{"a": 5}',
+        b'{"a": {"dtype": "F32", "shape": "no"}}',
+        b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1e400], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "a": {"dtype": "F32", "shape": [1]}}',
+        b'{"a": {"dtype": "F32", "shape": [4294967295, 4294967295], "data_offsets": [0, 4]}}',
+        b"\xff\xfe\xfa",
+    ],
+)
+def test_malformed_headers(tmp_path, header):
+    with pytest.raises(GradleakError):
+        read_header(raw_file(tmp_path / "x.safetensors", header, b"\x00" * 4))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_flipped_file_is_refused_or_still_fits(tmp_path_factory, data):
+    """Damage anywhere in the file: either a clear error, or tensors of the right shape with finite values."""
+    model = tiny_model("bert", "classification", layers=1, width=4)
+    place = tmp_path_factory.getbasetemp() / "flipped"
+    if not (place / TENSORS).exists():
+        Client(model).update(TEXTS[:1], [1]).save(place)
+        (place / "whole").write_bytes((place / TENSORS).read_bytes())
+    whole = bytearray((place / "whole").read_bytes())
+    header_end = 8 + int.from_bytes(whole[:8], "little")
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, header_end + 64))] = data.draw(st.integers(0, 255))
+    (place / TENSORS).write_bytes(bytes(whole))
+    try:
+        update = load_update(place, model)
+    except GradleakError as error:
+        assert "\n" not in str(error)
+    else:
+        shapes = {name: p.shape for name, p in model.parameters().items()}
+        assert all(t.shape == shapes[name] and t.isfinite().all() for name, t in update.tensors.items())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+def test_any_manifest_is_read_or_refused(tmp_path_factory, content):
+    place = tmp_path_factory.getbasetemp() / "manifest"
+    place.mkdir(exist_ok=True)
+    (place / MANIFEST).write_bytes(content)
+    save_file({"a": torch.zeros(1)}, place / TENSORS)
+    with pytest.raises(GradleakError):
+        load_update(place)
+
+
+def test_manifest_keys_are_checked(folder, tiny_bert):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "truth": ["secret"]}))
+    with pytest.raises(GradleakError, match="truth"):
+        load_update(folder, tiny_bert)
+    (folder / MANIFEST).unlink()
+    with pytest.raises(GradleakError, match=r"holds no manifest\.json"):
+        load_update(folder, tiny_bert)
+
+
+def test_other_weights_tasks_and_families_are_refused(folder, tiny_bert):
+    with pytest.raises(GradleakError, match="other weights"):
+        load_update(folder, tiny_model("bert", "classification", seed=1))
+    update = load_update(folder)
+    gpt2 = tiny_model("gpt2", "causal-lm")
+    with pytest.raises(GradleakError, match="loaded for causal-lm"):
+        update.check(gpt2)
+    with pytest.raises(GradleakError, match="is a roberta model"):
+        update.check(tiny_model("roberta", "classification"))
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (Known(batch_size=2, labels=(0,)), "do not agree"),
+        (Known(labels=(7,)), "label out of range"),
+        (Known(lengths=(2,)), "length outside"),
+        (Known(lengths=(65,)), "length outside"),
+    ],
+)
+def test_impossible_grants(tiny_bert, known, message):
+    update = Client(tiny_bert).update(TEXTS[:1], [0])
+    forged = Update(update.tensors, Manifest(task="classification", family="bert", known=known))
+    with pytest.raises(GradleakError, match=message):
+        forged.check(tiny_bert)
+
+
+@pytest.mark.parametrize(
+    ("rule", "size", "clients", "steps"),
+    [
+        ("fedavg:epochs=2,batch=1", 6, 3, 4),
+        ("fedavg:epochs=2,batch=1", 6, 1, 12),
+        ("fedavg:epochs=2,batch=4", 7, 2, 2),
+        ("fedavg:epochs=2,batch=4", None, 3, 2),
+        ("fedsgd", 6, 3, 1),
+    ],
+)
+def test_the_steps_of_an_aggregate_are_those_of_each_client(rule, size, clients, steps):
+    manifest = Manifest(
+        task="classification",
+        family="bert",
+        client=ClientRule.parse(rule),
+        known=Known(batch_size=size),
+        clients=clients,
+    )
+    assert Update({}, manifest).local_steps == steps
+
+
+def test_an_aggregate_stands_for_the_mean_gradient(tiny_bert):
+    """Clients with as many sentences each and a small step: their mean, divided by step size and steps."""
+    rule = ClientRule.parse("fedavg:epochs=1,batch=1,lr=1e-3")
+    single = [Client(tiny_bert, rule=rule).update([text], [1]) for text in TEXTS]
+    mean = {name: sum(each.tensors[name] for each in single) / 3 for name in single[0].tensors}
+    manifest = single[0].manifest.model_copy(update={"clients": 3, "known": Known(batch_size=3)})
+    whole = Client(tiny_bert).update(TEXTS, [1, 1, 1])
+    found = as_gradient(Update(mean, manifest)).tensors
+    for name in ("classifier.weight", "classifier.bias"):
+        assert torch.allclose(found[name], whole.tensors[name], atol=1e-3)
+    with pytest.raises(GradleakError, match="mean of several"):
+        attack(Update(mean, manifest), tiny_bert, "dlg", fedavg="unrolled", steps=1)
+
+
+def test_notes_cannot_steer_a_terminal():
+    with pytest.raises(ValueError, match="cannot be printed"):
+        Manifest(task="classification", family="bert", notes=("\x1b[2J",))
