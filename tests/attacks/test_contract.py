@@ -10,7 +10,7 @@ import pytest
 import gradleak
 
 ATTACKS = Path(gradleak.__file__).parent / "attacks"
-FORBIDDEN = ("gradleak.scenario", "gradleak.scoring", "gradleak.audit.run", "gradleak.audit.capture")
+FORBIDDEN = ("gradleak.clients", "gradleak.scoring", "gradleak.audit", "gradleak.experiments", "gradleak.data.draws")
 
 
 def imports(path: Path, package: str) -> set[str]:
@@ -46,7 +46,7 @@ def test_no_attack_imports_the_honest_side():
     [
         "from gradleak.clients.text import Client",
         "import gradleak.scoring.text",
-        "from gradleak import scenario",
+        "from gradleak import clients",
         "from ..scoring import score",
         "def f():\n    from gradleak.scoring.score import score",
     ],

@@ -10,7 +10,8 @@ import zipfile
 
 import pytest
 
-from gradleak import GradleakError, assets
+from gradleak import GradleakError
+from gradleak.core import assets
 from gradleak.core.assets import Asset, AssetFile, PackageSource
 
 CONTENT = b"weights " * 1000

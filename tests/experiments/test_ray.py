@@ -56,10 +56,8 @@ def workers_of(folder):
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if (
-                b"gradleak.experiments.runner.serve" in (place / "cmdline").read_bytes()
-                and (place / "cwd").readlink() == folder
-            ):
+            here = (place / "cwd").readlink() == folder
+            if here and b"gradleak.experiments.runner.serve" in (place / "cmdline").read_bytes():
                 found.append(place.name)
     return found
 

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "images"))
 
 from blobs import SMALL, blobs, write_npz
 from tiny import CASES, tiny_model, tiny_tokenizer
@@ -183,9 +182,8 @@ utility: {{rounds: 2, clients: 2, batch_size: 2, lr: 0.01, seeds: 2, test_rows: 
 def _frontier(place: Path) -> Any:
     (place / "frontier.yaml").write_text(FRONTIER.format(model=_model(place)))
     found = frontier(load_frontier(place / "frontier.yaml", {}), place / "frontier").model_dump(mode="json")
-    return {
-        name: found[name] for name in ("status", "metric", "points", "control", "untrained", "majority", "advice")
-    }
+    names = ("status", "metric", "points", "control", "untrained", "majority", "advice")
+    return {name: found[name] for name in names}
 
 
 def _sweep(place: Path) -> Any:
@@ -285,16 +283,11 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
         keys = list(dict.fromkeys([*old, *new]))
         return [line for key in keys for line in differences(old.get(key), new.get(key), f"{where}/{key}")]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            line for i, pair in enumerate(zip(old, new, strict=True)) for line in differences(*pair, f"{where}/{i}")
-        ]
-    if (
-        isinstance(old, int | float)
-        and isinstance(new, int | float)
-        and math.isclose(old, new, rel_tol=1e-6, abs_tol=1e-9)
-    ):
-        return []
-    return [] if old == new else [f"{where}: {old!r} became {new!r}"]
+        pairs = enumerate(zip(old, new, strict=True))
+        return [line for i, pair in pairs for line in differences(*pair, f"{where}/{i}")]
+    numbers = isinstance(old, int | float) and isinstance(new, int | float)
+    same = math.isclose(old, new, rel_tol=1e-6, abs_tol=1e-9) if numbers else old == new
+    return [] if same else [f"{where}: {old!r} became {new!r}"]
 
 
 def main() -> None:

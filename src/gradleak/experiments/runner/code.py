@@ -24,12 +24,8 @@ ROOT = "gradleak"
 SHARED = ("gradleak.audit.run", Control.__module__)
 # Reached by imports, but they only show or record.
 _ASIDE = {
-    "gradleak",
-    "gradleak.core.environment",
-    "gradleak.core.progress",
-    "gradleak.version",
-    "gradleak.report.wording",
-}
+    "gradleak", "gradleak.core.environment", "gradleak.core.progress", "gradleak.version", "gradleak.report.wording",
+}  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)

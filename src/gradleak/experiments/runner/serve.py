@@ -1,4 +1,4 @@
-"""The process that runs cells: `python -m gradleak.experiments.runner.serve`, a line of JSON in for each group, lines out.
+"""The process that runs cells: a line of JSON in for each group, lines out.
 
 It is a process of its own because a cell must be stoppable from outside: one that takes too much memory or hangs
 inside a library call cannot stop itself. It ends when its input does, so it never outlives whoever started it.
