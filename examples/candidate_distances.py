@@ -24,7 +24,7 @@ def main(target: Path) -> None:
     model = load_model("minilm")
     span = joint_span(Client(model).update(TEXTS, LABELS).tensors, attention_parts(model, 0))
     assert span is not None
-    tokens = torch.arange(len(model.word_table))
+    tokens = torch.arange(len(model.token_embedding))
     states = torch.cat([first_inputs(model, part, POSITION + 1)[:, POSITION] for part in tokens.split(4096)])
     distances = span.distances(states).clamp_min(10**LOW).log10()
     limit = float((TOLERANCE * span.floors(states)).log10().median())

@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 from tiny import CASES, tiny_model
 
-from gradleak import TargetModel, load_model
+from gradleak import TextModel, load_model
 
 # Models this small gain nothing from a second thread, and lose much when something else runs on the machine.
 # The suite runs a process a core, and the commands it starts are to keep to theirs too.
@@ -24,17 +24,17 @@ settings.load_profile("gradleak")
 
 
 @pytest.fixture(scope="session")
-def minilm() -> TargetModel:
+def minilm() -> TextModel:
     """The real weights; `make test` has fetched them."""
     return load_model("minilm")
 
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def tiny(request: pytest.FixtureRequest) -> TargetModel:
+def tiny(request: pytest.FixtureRequest) -> TextModel:
     """One supported family and task after the other, with random weights."""
     return tiny_model(*request.param)
 
 
 @pytest.fixture(scope="session")
-def tiny_bert() -> TargetModel:
+def tiny_bert() -> TextModel:
     return tiny_model("bert", "classification")

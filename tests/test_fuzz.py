@@ -91,7 +91,7 @@ def refused_or_read(kind: str):
 
 @st.composite
 def mangled(draw, whole: bytes):
-    """A good file with pieces cut out, doubled, overwritten or put in."""
+    """A good file with pieces cut out, to_float64, overwritten or put in."""
     found = bytearray(whole)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(found)))

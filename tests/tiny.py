@@ -11,7 +11,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from vocabularies import byte_pairs, wordpiece
 
-from gradleak import TargetModel, load_model
+from gradleak import TextModel, load_model
 from gradleak.data.texts import read_data
 from gradleak.models.families import FAMILIES
 
@@ -60,7 +60,7 @@ def _words(texts: list[str], splitter: Any) -> Counter[str]:
     return Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(text))
 
 
-def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: int = 0) -> TargetModel:
+def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: int = 0) -> TextModel:
     """A random model of a family, loaded the way a user's own model object is."""
     tokenizer = tiny_tokenizer(family)
     module = tiny_module(family, task, len(tokenizer), layers, width, seed)

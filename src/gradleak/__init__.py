@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gradleak.experiments.sweep.run import sweep
     from gradleak.models.image import ImageModel, load_image_model
     from gradleak.models.load import load_model
-    from gradleak.models.text import TargetModel
+    from gradleak.models.text import TextModel
     from gradleak.scoring.score import score
     from gradleak.scoring.score_images import score_images
     from gradleak.updates.update import Update, load_update
@@ -43,7 +43,7 @@ __all__ = [
     "ImageModel",
     "Pictures",
     "Reconstruction",
-    "TargetModel",
+    "TextModel",
     "Update",
     "__version__",
     "attack",
@@ -70,7 +70,7 @@ _HOMES = {
     "ImageModel": "gradleak.models.image",
     "Pictures": "gradleak.data.pictures",
     "Reconstruction": "gradleak.attacks.base",
-    "TargetModel": "gradleak.models.text",
+    "TextModel": "gradleak.models.text",
     "Update": "gradleak.updates.update",
     "attack": "gradleak.attacks.run",
     "attack_images": "gradleak.attacks.images.run",

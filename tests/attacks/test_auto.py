@@ -8,7 +8,7 @@ import pytest
 from gradleak.attacks.parts import encoders
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, TargetModel, attack
+from gradleak import Client, TextModel, attack
 from gradleak.attacks.film.attack import Film, FilmOptions
 from gradleak.attacks.search.initial import AT_ONCE, MOST
 from gradleak.core.budget import Budget
@@ -88,7 +88,7 @@ def test_a_part_of_a_budget_ends_with_the_whole() -> None:
     assert Budget().part(0.1).seconds is None
 
 
-def test_a_stage_that_was_cut_short_is_said(tiny_bert: TargetModel) -> None:
+def test_a_stage_that_was_cut_short_is_said(tiny_bert: TextModel) -> None:
     """Whatever the other stages did: a trial that ran out of its budget must never count as completed."""
     update = Client(tiny_bert).update(TEXTS[:2], [0, 1])
     for steps in (1, 3, 9, 27):

@@ -8,24 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 
-from gradleak import Client, GradleakError, TargetModel, attack, audit
+from gradleak import Client, GradleakError, TextModel, attack, audit
 from gradleak.attacks.evidence.rows import present_rows
 from gradleak.data.texts import Row
 
 
-def tokens_of(model: TargetModel) -> set[str]:
+def tokens_of(model: TextModel) -> set[str]:
     ids = {token for sentence in model.encode(TEXTS).sentences() for token in model.content(sentence)}
     return set(model.tokenizer.convert_ids_to_tokens(list(ids)))
 
 
 @pytest.mark.parametrize("defenses", [[], ["sign"], ["mask:ratio=0.5"], ["quantize:bits=8"]])
-def test_the_rows_that_moved_are_the_tokens(tiny_bert: TargetModel, defenses: list[str]) -> None:
+def test_the_rows_that_moved_are_the_tokens(tiny_bert: TextModel, defenses: list[str]) -> None:
     update = Client(tiny_bert, defenses=defenses).update(TEXTS, [0, 1, 1])
     (found,) = attack(update, tiny_bert, "bag")
     assert set(found.bag) == tokens_of(tiny_bert)
 
 
-def test_under_noise_rows_stand_out_or_not(tiny_bert: TargetModel) -> None:
+def test_under_noise_rows_stand_out_or_not(tiny_bert: TextModel) -> None:
     scale = float(Client(tiny_bert).update(TEXTS, [0, 1, 1]).tensors["bert.embeddings.word_embeddings.weight"].norm())
     little, much = (
         attack(Client(tiny_bert, defenses=[f"noise:sigma={s}"]).update(TEXTS, [0, 1, 1]), tiny_bert, "bag")[0]
@@ -37,7 +37,7 @@ def test_under_noise_rows_stand_out_or_not(tiny_bert: TargetModel) -> None:
     assert "noise drowns them" in much.notes[0]
 
 
-def test_a_table_that_was_not_sent_is_said(tiny_bert: TargetModel) -> None:
+def test_a_table_that_was_not_sent_is_said(tiny_bert: TextModel) -> None:
     update = Client(tiny_bert, defenses=["frozen"]).update(TEXTS[:1], [0])
     (rows,) = attack(update, tiny_bert, "bag", spans=False)
     assert not rows.bag
@@ -51,7 +51,7 @@ def test_the_span_shows_what_a_frozen_table_hides() -> None:
     assert set(model.tokenizer.convert_ids_to_tokens(tokens)) <= set(found.bag)
 
 
-def test_it_repeats_refuses_and_leaves_the_model_alone(tiny_bert: TargetModel) -> None:
+def test_it_repeats_refuses_and_leaves_the_model_alone(tiny_bert: TextModel) -> None:
     before = {name: p.detach().clone() for name, p in tiny_bert.parameters().items()}
     update = Client(tiny_bert).update(TEXTS, [0, 1, 1])
     first, again = (attack(update, tiny_bert, "bag", seed=seed)[0] for seed in (0, 1))
@@ -64,7 +64,7 @@ def test_it_repeats_refuses_and_leaves_the_model_alone(tiny_bert: TargetModel) -
         attack(update, tiny_bert, "bag", rules="film")
 
 
-def test_an_audit_scores_the_bag(tiny_bert: TargetModel) -> None:
+def test_an_audit_scores_the_bag(tiny_bert: TextModel) -> None:
     rows = [Row(text, 0) for text in TEXTS]
     results = audit(tiny_bert, data=rows, attack="bag", batch_size=3, trials=1)
     assert (results.found["bag recall"].mean, results.found["bag precision"].mean) == (100, 100)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, TargetModel, attack
+from gradleak import Client, TextModel, attack
 from gradleak.attacks.evidence.defended import Seen, grid_step, surviving, what_shows
 from gradleak.attacks.evidence.shares import signal_shares
 from gradleak.attacks.search.attack import adapted
@@ -22,7 +22,7 @@ from gradleak.updates.update import Update
 LABELS = [0, 1, 1]
 
 
-def update_of(model: TargetModel, *defenses: str, rule: str = "fedsgd") -> Update:
+def update_of(model: TextModel, *defenses: str, rule: str = "fedsgd") -> Update:
     labels = LABELS if model.task == "classification" else None
     return Client(model, TOLD, rule, defenses).update(TEXTS, labels)
 
@@ -43,7 +43,7 @@ def update_of(model: TargetModel, *defenses: str, rule: str = "fedsgd") -> Updat
         (["frozen"], Seen()),
     ],
 )
-def test_what_shows(tiny_bert: TargetModel, defenses: list[str], expected: Seen) -> None:
+def test_what_shows(tiny_bert: TextModel, defenses: list[str], expected: Seen) -> None:
     assert what_shows(update_of(tiny_bert, *defenses), tiny_bert) == expected
 
 
@@ -74,7 +74,7 @@ def test_coarser_grids_leave_less_signal() -> None:
 
 
 @pytest.mark.parametrize("defense", ["sign", "mask:ratio=0.7", "mask:ratio=0.99"])
-def test_the_truth_is_at_distance_zero_once_the_defence_is_known(tiny: TargetModel, defense: str) -> None:
+def test_the_truth_is_at_distance_zero_once_the_defence_is_known(tiny: TextModel, defense: str) -> None:
     update = update_of(tiny, defense)
     batch = tiny.encode(TEXTS)
     labels = batch.ids if tiny.task == "causal-lm" else torch.tensor(LABELS)
@@ -107,7 +107,7 @@ def test_sums_of_differences_give_way_where_sizes_are_lost() -> None:
     "defense", ["sign", "prune:ratio=0.9", "mask:ratio=0.5", "quantize:bits=4", "dpsgd:noise=0.01"]
 )
 @pytest.mark.parametrize("name", ["lamp-cos", "auto"])
-def test_every_defence_can_be_attacked_knowing_and_ignoring(tiny_bert: TargetModel, defense: str, name: str) -> None:
+def test_every_defence_can_be_attacked_knowing_and_ignoring(tiny_bert: TextModel, defense: str, name: str) -> None:
     update = Client(tiny_bert, TOLD, defenses=[defense]).update(TEXTS[:1], [0])
     for adapt in (True, False):
         (found,) = attack([update], tiny_bert, name, steps=3, adapt=adapt)
@@ -115,7 +115,7 @@ def test_every_defence_can_be_attacked_knowing_and_ignoring(tiny_bert: TargetMod
         assert found.loss is None or found.loss == found.loss  # not NaN
 
 
-def test_updates_of_different_kinds_are_attacked_together_as_each_alone(tiny_bert: TargetModel) -> None:
+def test_updates_of_different_kinds_are_attacked_together_as_each_alone(tiny_bert: TextModel) -> None:
     """What a defence left in one update, or how many sentences it holds, must not decide about another."""
     chains = [[], ["sign"], ["prune:ratio=0.9"], ["mask:ratio=0.5"], [], ["noise:sigma=0.01"]]
     updates = [

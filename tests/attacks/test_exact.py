@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import CASES, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
-from gradleak import Client, TargetModel, attack, load_model
+from gradleak import Client, TextModel, attack, load_model
 from gradleak.attacks.exact.attack import recover
 from gradleak.attacks.exact.endings import endings
 from gradleak.attacks.exact.growing import Prefix
@@ -26,12 +26,12 @@ def quiet(text: str) -> None:
     pass
 
 
-def wide(family: str, task: str) -> TargetModel:
+def wide(family: str, task: str) -> TextModel:
     # A classifier's last layer looks at one token and tells less, so there must be some before it.
     return tiny_model(family, task, layers=4, width=WIDTH)
 
 
-def update_of(model: TargetModel, texts: list[str], labels: list[int] | None = None) -> Update:
+def update_of(model: TextModel, texts: list[str], labels: list[int] | None = None) -> Update:
     """What a client sends that tells the attacker nothing beside the tensors."""
     known = list(range(len(texts))) if labels is None else labels
     classes = [label % 2 for label in known] if model.task == "classification" else None
@@ -83,7 +83,7 @@ def test_a_sentence_that_occurs_twice_weighs_twice() -> None:
     assert outcome.complete
 
 
-def sends(model: TargetModel, rows: list[list[int]], labels: list[int]) -> Update:
+def sends(model: TextModel, rows: list[list[int]], labels: list[int]) -> Update:
     """What a client sends of sentences given as tokens, special ones left out."""
     batch = model.pad([[*model.prefix, *row, *model.suffix] for row in rows])
     targets = batch.ids if model.task == "causal-lm" else torch.tensor(labels)

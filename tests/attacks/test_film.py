@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 from torch import Tensor
 
-from gradleak import Client, GradleakError, TargetModel, attack, load_model
+from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.attacks.evidence.rows import leverages, predicted_rows, standing_out
 from gradleak.attacks.evidence.tokens import _counts, tokens_of
 from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, Stock, distinct, search
@@ -29,7 +29,7 @@ FAMILIES = ("gpt2", "llama")
 
 
 @pytest.fixture(params=FAMILIES)
-def writer(request: pytest.FixtureRequest) -> TargetModel:
+def writer(request: pytest.FixtureRequest) -> TextModel:
     """A causal language model of each family, with enough layers that some stay below the moved ones."""
     return tiny_model(request.param, "causal-lm", layers=3, width=32)
 
@@ -47,23 +47,23 @@ def test_an_inverted_matrix_times_the_matrix_is_its_rank(rows: int, columns: int
     assert float((matrix * found.direction).sum()) == pytest.approx(found.rank, rel=1e-6)
 
 
-def test_the_tokens_of_the_batch_explain_one_each_on_average(writer: TargetModel) -> None:
+def test_the_tokens_of_the_batch_explain_one_each_on_average(writer: TextModel) -> None:
     update = Client(writer).update(TEXTS)
     shares = torch.cat(Explainer(writer, update).shares(writer.encode(TEXTS).sentences()))
     assert float(shares.mean()) == pytest.approx(1, abs=0.05)
 
 
-def test_other_sentences_explain_less(writer: TargetModel) -> None:
+def test_other_sentences_explain_less(writer: TextModel) -> None:
     explainer = Explainer(writer, Client(writer).update(TEXTS[:1]))
     own, other = explainer.shares(writer.encode(TEXTS[:2]).sentences())
     assert float(other.mean()) < 0.5 * float(own.mean())
 
 
-def test_reading_token_by_token_gives_the_same_shares(writer: TargetModel) -> None:
+def test_reading_token_by_token_gives_the_same_shares(writer: TextModel) -> None:
     explainer = Explainer(writer, Client(writer).update(TEXTS))
     sentence = writer.encode(TEXTS[:1]).sentences()[0]
     whole = explainer.shares([sentence])[0]
-    bag = torch.arange(len(writer.word_table))
+    bag = torch.arange(len(writer.token_embedding))
     reader = ExplainedReader(explainer, bag)
     judged = [reader.first(torch.tensor([sentence[:1], sentence[:1]]))[1]]
     for token in sentence[1:-1]:
@@ -72,7 +72,7 @@ def test_reading_token_by_token_gives_the_same_shares(writer: TargetModel) -> No
     assert torch.allclose(whole, stepwise, atol=1e-2)
 
 
-def test_nothing_moves_where_nothing_was_sent(writer: TargetModel) -> None:
+def test_nothing_moves_where_nothing_was_sent(writer: TextModel) -> None:
     update = Client(writer, defenses=["layers:send=1"]).update(TEXTS)
     explainer = Explainer(writer, update)
     assert explainer.unit == 0
@@ -82,7 +82,7 @@ def test_nothing_moves_where_nothing_was_sent(writer: TargetModel) -> None:
     assert any("no matrix of the upper layers" in note for note in found.notes)
 
 
-def test_the_model_is_left_alone(writer: TargetModel) -> None:
+def test_the_model_is_left_alone(writer: TextModel) -> None:
     before = {name: p.detach().clone() for name, p in writer.parameters().items()}
     layers = len(writer.adapter.layers)
     attack(Client(writer).update(TEXTS), writer, "film", rounds=2, beams=4, groups=2)
@@ -136,7 +136,7 @@ def test_leverages_are_shares_of_the_rank(seed: int) -> None:
 # --- search ---------------------------------------------------------------------------------------
 
 
-def greedy(model: TargetModel, bag: Tensor, start: int, length: int) -> list[int]:
+def greedy(model: TextModel, bag: Tensor, start: int, length: int) -> list[int]:
     """The plain way: the whole sentence through the whole model for every token."""
     tokens = [start]
     while len(tokens) < length:
@@ -147,7 +147,7 @@ def greedy(model: TargetModel, bag: Tensor, start: int, length: int) -> list[int
     return tokens
 
 
-def test_one_beam_is_greedy_search(writer: TargetModel) -> None:
+def test_one_beam_is_greedy_search(writer: TextModel) -> None:
     bag = torch.arange(5, 60)
     settings = BeamSettings(beams=1, repeat=0, length=7, weight=0.0)
     (found,) = search(
@@ -162,7 +162,7 @@ def test_one_beam_is_greedy_search(writer: TargetModel) -> None:
     assert list(found.tokens) == greedy(writer, bag, 7, 7)
 
 
-def test_a_search_keeps_to_its_rules(writer: TargetModel) -> None:
+def test_a_search_keeps_to_its_rules(writer: TextModel) -> None:
     bag = torch.arange(10, 40)
     forbidden = NGrams(2)
     forbidden.add([10, 11, 12])
@@ -185,7 +185,7 @@ def test_a_search_keeps_to_its_rules(writer: TargetModel) -> None:
         assert len(one.log_probs) == len(one.tokens) - 1
 
 
-def test_without_shares_no_token_is_used_too_often_and_ends_come_late(writer: TargetModel) -> None:
+def test_without_shares_no_token_is_used_too_often_and_ends_come_late(writer: TextModel) -> None:
     bag = torch.arange(5, 40)
     limits = {token: 1 + token % 2 for token in bag.tolist()}
     settings = BeamSettings(beams=8, repeat=0, length=12, weight=0.0, least=6, limits=limits)
@@ -245,7 +245,7 @@ def test_reordering_never_makes_it_worse_and_uses_the_bag(tokens: list[int], see
     assert set(best) <= {*tokens, 3, 4}
 
 
-def test_the_norms_are_those_of_whole_gradients(writer: TargetModel) -> None:
+def test_the_norms_are_those_of_whole_gradients(writer: TextModel) -> None:
     sentences = writer.encode(TEXTS).sentences()
     losses, norms = GradientSizes(writer)(sentences)
     for number, sentence in enumerate(sentences):
@@ -261,7 +261,7 @@ def test_the_norms_are_those_of_whole_gradients(writer: TargetModel) -> None:
 
 
 @pytest.mark.parametrize("score", ["explained", "film"])
-def test_it_repeats_itself_and_says_what_it_found(writer: TargetModel, score: str) -> None:
+def test_it_repeats_itself_and_says_what_it_found(writer: TextModel, score: str) -> None:
     update = Client(writer).update(TEXTS)
     first, again = (
         attack(update, writer, "film", score=score, rounds=2, beams=8, groups=4, keep=0.0, reorder=1, seed=3)[0]
@@ -277,20 +277,20 @@ def test_it_repeats_itself_and_says_what_it_found(writer: TargetModel, score: st
     assert ranks == sorted(ranks, reverse=True)
 
 
-def test_a_budget_ends_it(writer: TargetModel) -> None:
+def test_a_budget_ends_it(writer: TextModel) -> None:
     (found,) = attack(Client(writer).update(TEXTS), writer, "film", budget=Budget(seconds=0.0))
     assert found.status == "budget-exhausted"
 
 
 @pytest.mark.parametrize("text", ["!?", ".."])
-def test_a_text_of_punctuation_alone(writer: TargetModel, text: str) -> None:
+def test_a_text_of_punctuation_alone(writer: TextModel, text: str) -> None:
     """No token of it looks like a beginning."""
     (found,) = attack(Client(writer).update([text]), writer, "film", rounds=2, beams=4)
     assert found.status == "completed"
     assert set(text) <= set("".join(found.bag))
 
 
-def test_an_update_too_large_to_invert_is_told(writer: TargetModel) -> None:
+def test_an_update_too_large_to_invert_is_told(writer: TextModel) -> None:
     update = Client(writer).update(TEXTS)
     huge = dataclasses.replace(update, tensors={name: 1e30 * t for name, t in update.tensors.items()})
     (found,) = attack(huge, writer, "film", rounds=1, beams=4)
@@ -304,14 +304,14 @@ def test_counts_are_in_the_ratio_of_the_pulls(pulls: list[float]) -> None:
     assert all(1 <= counts[token] <= round(own / min(pulls)) + 1 for token, own in enumerate(pulls))
 
 
-def test_a_classifier_is_refused(tiny_bert: TargetModel) -> None:
+def test_a_classifier_is_refused(tiny_bert: TextModel) -> None:
     update = Client(tiny_bert).update(TEXTS, [0, 1, 1])
     with pytest.raises(GradleakError, match="must be a causal language model"):
         attack(update, tiny_bert, "film")
 
 
-def test_starts_and_ends(writer: TargetModel) -> None:
-    bag = torch.arange(5, len(writer.word_table))
+def test_starts_and_ends(writer: TextModel) -> None:
+    bag = torch.arange(5, len(writer.token_embedding))
     starts = list(start_tokens(writer, bag))
     assert starts == writer.prefix if writer.prefix else len(starts) > 10
     assert writer.tokenizer.get_vocab()["."] in sentence_ends(writer)
@@ -325,7 +325,7 @@ def test_sentences_of_a_real_language_model() -> None:
     assert found.sentences[0].text in texts
 
 
-def test_both_ways_of_searching_find_the_same(writer: TargetModel) -> None:
+def test_both_ways_of_searching_find_the_same(writer: TextModel) -> None:
     bag = torch.arange(5, 45)
     whole, cached = (_grown(kind(writer, bag), bag, beams=6, length=8) for kind in (WholeReader, PlainReader))
     assert [one.tokens for one in whole] == [one.tokens for one in cached]

@@ -177,7 +177,7 @@ def test_lti_says_what_it_cannot_do(model):
         attacked(model, "lti", [blobs(1)], ("dpsgd:noise=1",))
     with pytest.raises(GradleakError, match="learns from gradients"):
         attack_images(
-            ImageClient(model, rule="fedavg:lr=0.1").update(blobs(1)), model, "lti", auxiliary=blobs(20, seed=1)
+            ImageClient(model, client="fedavg:lr=0.1").update(blobs(1)), model, "lti", auxiliary=blobs(20, seed=1)
         )
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, GradleakError, TargetModel, attack, load_model
+from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.models.selection import selected
 
 peft = pytest.importorskip("peft")
 
 
-def adapted(rank: int, targets: list[str], family: str = "bert", trained: bool = False) -> TargetModel:
+def adapted(rank: int, targets: list[str], family: str = "bert", trained: bool = False) -> TextModel:
     """A tiny model with fresh LoRA factors, whose B is zero, or with some that have been trained."""
     task = "classification" if family == "bert" else "causal-lm"
     below = tiny_model(family, task, layers=4, width=128)

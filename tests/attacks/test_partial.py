@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny import TEXTS, TOLD, tiny_model
 
-from gradleak import Client, TargetModel, attack, audit
+from gradleak import Client, TextModel, attack, audit
 from gradleak.attacks.evidence.defended import Seen, what_shows
 from gradleak.attacks.evidence.lengths import total_tokens
 from gradleak.attacks.spans.certify import Certifier
@@ -20,11 +20,11 @@ from gradleak.verdict.gather import Gathered
 QUICK = {"steps": 3, "prior": "none"}
 
 
-def wide(family: str, task: str) -> TargetModel:
+def wide(family: str, task: str) -> TextModel:
     return tiny_model(family, task, layers=4, width=128)
 
 
-def contents(model: TargetModel, texts: list[str]) -> set[tuple[int, ...]]:
+def contents(model: TextModel, texts: list[str]) -> set[tuple[int, ...]]:
     return {tuple(model.content(row)) for row in model.encode(texts).sentences()}
 
 
@@ -149,7 +149,7 @@ def test_token_counts_are_read_from_any_single_matrix(case: tuple[str, str]) -> 
         assert total_tokens(update, model, 2) == (None if labels else whole)
 
 
-def test_a_result_says_what_was_observed(tiny_bert: TargetModel) -> None:
+def test_a_result_says_what_was_observed(tiny_bert: TextModel) -> None:
     options = {"steps": 1, "init_draws": 1, "prior": "none"}
     results = audit(tiny_bert, trials=1, observe="layer:2.key", attack="lamp-cos", options=options)
     seen = results.scenario.observed

@@ -168,7 +168,7 @@ def test_arrangements_come_in_order_also_of_thousands_of_sentences():
 
 
 def test_a_step_size_that_cannot_be_is_said(tiny_bert):
-    update = Client(tiny_bert, rule="fedavg:lr=0.1").update(TEXTS, [0, 1, 1])
+    update = Client(tiny_bert, client="fedavg:lr=0.1").update(TEXTS, [0, 1, 1])
     client = update.manifest.client.model_copy(update={"lr": 1e-300})
     forged = dataclasses.replace(update, manifest=update.manifest.model_copy(update={"client": client}))
     with pytest.raises(GradleakError, match=r"size 1e-300.* infinite"):
@@ -180,7 +180,7 @@ def test_small_steps_average_to_the_gradient(tiny_bert):
     gradient = Client(tiny_bert).update(TEXTS[:2], [0, 1])
     tiny_bert.module.double()
     try:
-        moved = Client(tiny_bert, rule="fedavg:epochs=2,batch=1,lr=1e-6").update(TEXTS[:2], [0, 1])
+        moved = Client(tiny_bert, client="fedavg:epochs=2,batch=1,lr=1e-6").update(TEXTS[:2], [0, 1])
     finally:
         tiny_bert.module.float()
     estimate = as_gradient(moved).tensors
@@ -201,7 +201,7 @@ def test_special_tokens_are_in_place_and_fixed(tiny):
 
 def test_nearest_finds_every_token_and_no_special_one(tiny):
     vocabulary = Vocabulary.of(tiny)
-    tokens, cosines = vocabulary.nearest(3.0 * tiny.word_table[vocabulary.ids])
+    tokens, cosines = vocabulary.nearest(3.0 * tiny.token_embedding[vocabulary.ids])
     assert torch.equal(tokens, vocabulary.ids)
     torch.testing.assert_close(cosines, torch.ones_like(cosines), rtol=1e-4, atol=1e-4)
     assert not set(vocabulary.ids.tolist()) & set(tiny.tokenizer.all_special_ids)

@@ -91,7 +91,7 @@ def test_defences_in_a_batch_are_those_of_the_client(model, spec):
 
 def test_local_steps_and_clipping_work_on_images_too(model):
     pictures = blobs(2)
-    moved = ImageClient(model, rule="fedavg:batch=2,lr=0.01").update(pictures).tensors
+    moved = ImageClient(model, client="fedavg:batch=2,lr=0.01").update(pictures).tensors
     plain = ImageClient(model).update(pictures).tensors
     assert all(torch.allclose(moved[name], 0.01 * plain[name], atol=1e-6) for name in plain)
     clipped = ImageClient(model, defenses=["dpsgd:noise=0,clip=0.5"]).update(pictures.some([0])).tensors

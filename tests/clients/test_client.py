@@ -84,7 +84,7 @@ def test_a_language_model_needs_no_labels():
 def test_fedavg_is_the_plain_loop(tiny):
     """Two epochs of SGD by torch's own optimiser move the weights the same way."""
     labels = [0, 1, 1] if tiny.task == "classification" else None
-    update = Client(tiny, rule="fedavg:epochs=2,batch=2,lr=0.01").update(TEXTS, labels)
+    update = Client(tiny, client="fedavg:epochs=2,batch=2,lr=0.01").update(TEXTS, labels)
     copy = tiny_copy(tiny)
     optimizer = torch.optim.SGD(copy.parameters().values(), lr=0.01)
     for _ in range(2):
@@ -110,7 +110,7 @@ def tiny_copy(model):
 
 
 def test_dropout_changes_the_update_by_seed_and_leaves_the_model_in_eval_mode(tiny_bert):
-    client = Client(tiny_bert, rule="fedsgd:mode=train")
+    client = Client(tiny_bert, client="fedsgd:mode=train")
     first, again, other = (client.update(TEXTS, [0, 1, 1], seed) for seed in (1, 1, 2))
     name = "bert.encoder.layer.0.output.dense.weight"
     assert torch.equal(first.tensors[name], again.tensors[name])
@@ -130,4 +130,4 @@ def test_dropout_changes_the_update_by_seed_and_leaves_the_model_in_eval_mode(ti
 )
 def test_bad_rules_are_refused(tiny_bert, spec, message):
     with pytest.raises(GradleakError, match=message):
-        Client(tiny_bert, rule=spec)
+        Client(tiny_bert, client=spec)

@@ -12,7 +12,7 @@ TEXTS, LABELS = ["We moved him to ward six.", "The loan was refused."], [0, 1]
 
 
 def measured(model, defenses, rule="fedsgd", observe="all"):
-    sender = Client(model, rule=rule, defenses=defenses, observe=observe)
+    sender = Client(model, client=rule, defenses=defenses, observe=observe)
     update = sender.update(TEXTS, LABELS, seed=3)
     return update, strength(sender, update, TEXTS, LABELS, seed=3)
 
@@ -29,7 +29,7 @@ def measured(model, defenses, rule="fedsgd", observe="all"):
 def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
     update, found = measured(tiny_bert, [defense], rule)
     quiet = [] if defense.startswith("noise") else ["dpsgd:noise=0,clip=0.5"]
-    plain = Client(tiny_bert, rule=rule, defenses=quiet).update(TEXTS, LABELS, seed=3)
+    plain = Client(tiny_bert, client=rule, defenses=quiet).update(TEXTS, LABELS, seed=3)
     assert found.signal == pytest.approx(norm(plain.tensors), rel=1e-5)
     added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
     assert found.noise == pytest.approx(added, rel=0.05)
@@ -37,9 +37,9 @@ def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
 
 def test_a_last_step_of_fewer_sentences_has_more_noise(tiny_bert):
     texts, labels, rule = [*TEXTS, "Your flight leaves at noon."], [0, 1, 0], "fedavg:batch=2,lr=0.001"
-    sender = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=5,clip=0.5"])
+    sender = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=5,clip=0.5"])
     update = sender.update(texts, labels, seed=3)
-    plain = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, seed=3)
+    plain = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, seed=3)
     added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
     assert strength(sender, update, texts, labels, seed=3).noise == pytest.approx(added, rel=0.05)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS
 
-from gradleak import Client, GradleakError, TargetModel
+from gradleak import Client, GradleakError, TextModel
 from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.defenses.coarse import rounded
 from gradleak.defenses.sparse import Pruning
@@ -19,8 +19,8 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 
 
-def sent(model: TargetModel, *defenses: str, seed: int = 0, rule: str = "fedsgd") -> dict[str, torch.Tensor]:
-    return dict(Client(model, rule=rule, defenses=defenses).update(TEXTS, LABELS, seed).tensors)
+def sent(model: TextModel, *defenses: str, seed: int = 0, rule: str = "fedsgd") -> dict[str, torch.Tensor]:
+    return dict(Client(model, client=rule, defenses=defenses).update(TEXTS, LABELS, seed).tensors)
 
 
 def test_noise_has_its_size_and_repeats_by_seed(tiny_bert):
@@ -33,7 +33,7 @@ def test_noise_has_its_size_and_repeats_by_seed(tiny_bert):
     assert noisy[0].manifest.defenses == ("noise:sigma=0.5",)
 
 
-def test_pruning_keeps_the_largest_coordinates_of_the_whole_update(tiny_bert: TargetModel) -> None:
+def test_pruning_keeps_the_largest_coordinates_of_the_whole_update(tiny_bert: TextModel) -> None:
     plain, pruned = sent(tiny_bert), sent(tiny_bert, "prune:ratio=0.9")
     before, after = (torch.cat([t.flatten() for t in tensors.values()]) for tensors in (plain, pruned))
     kept = after != 0
@@ -55,13 +55,13 @@ def test_pruning_keeps_its_share_also_of_equally_large_coordinates(values: list[
         assert float(before[kept].abs().min()) >= float(before[~kept].abs().max())
 
 
-def test_signs_can_be_pruned(tiny_bert: TargetModel) -> None:
+def test_signs_can_be_pruned(tiny_bert: TextModel) -> None:
     """All are equally large; none was left."""
     sizes = torch.cat([tensor.flatten() for tensor in sent(tiny_bert, "sign", "prune:ratio=0.9").values()])
     assert int((sizes != 0).sum()) == len(sizes) - round(0.9 * len(sizes))
 
 
-def test_noise_does_not_draw_what_dropout_draws(tiny_bert: TargetModel) -> None:
+def test_noise_does_not_draw_what_dropout_draws(tiny_bert: TextModel) -> None:
     def noise(rule: str) -> torch.Tensor:
         return (
             sent(tiny_bert, "noise:sigma=1.0", seed=3, rule=rule)[WORDS] - sent(tiny_bert, seed=3, rule=rule)[WORDS]
@@ -73,7 +73,7 @@ def test_noise_does_not_draw_what_dropout_draws(tiny_bert: TargetModel) -> None:
     assert float(noise("fedsgd:mode=train").std()) == pytest.approx(1.0, rel=0.05)
 
 
-def test_masking_zeroes_by_chance_and_repeats_by_seed(tiny_bert: TargetModel) -> None:
+def test_masking_zeroes_by_chance_and_repeats_by_seed(tiny_bert: TextModel) -> None:
     plain = sent(tiny_bert)[QUERY]
     first, again, other = (sent(tiny_bert, "mask:ratio=0.5", seed=seed)[QUERY] for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -82,7 +82,7 @@ def test_masking_zeroes_by_chance_and_repeats_by_seed(tiny_bert: TargetModel) ->
     assert float((first == 0).float().mean()) == pytest.approx(0.5, abs=0.1)
 
 
-def test_signs_are_signs(tiny_bert: TargetModel) -> None:
+def test_signs_are_signs(tiny_bert: TextModel) -> None:
     plain, signs = sent(tiny_bert), sent(tiny_bert, "sign")
     assert all(torch.equal(signs[name], plain[name].sign()) for name in plain)
 
@@ -96,7 +96,7 @@ def test_quantisation_errs_by_half_a_step_at_most(values: list[float], bits: int
     assert len(coarse.unique()) <= 2**bits - 1
 
 
-def test_frozen_tables_are_missing_and_stay_put_in_local_steps(tiny_bert: TargetModel) -> None:
+def test_frozen_tables_are_missing_and_stay_put_in_local_steps(tiny_bert: TextModel) -> None:
     """Freezing is no mere leaving out: later local steps see the frozen table where it was."""
     assert WORDS not in sent(tiny_bert, "frozen")
     assert WORDS not in sent(tiny_bert, "frozen:parts=words")
@@ -109,7 +109,7 @@ def test_frozen_tables_are_missing_and_stay_put_in_local_steps(tiny_bert: Target
         sent(tiny_bert, "frozen:names=*")
 
 
-def test_only_chosen_layers_are_sent(tiny: TargetModel) -> None:
+def test_only_chosen_layers_are_sent(tiny: TextModel) -> None:
     labels = LABELS if tiny.task == "classification" else None
     names = set(Client(tiny, defenses=["layers:send=2"]).update(TEXTS, labels).tensors)
     second = tiny.adapter.name_of(tiny.adapter.layers[1])
@@ -125,7 +125,7 @@ def test_layer_numbers_read_back(numbers: set[int]) -> None:
     assert set(layer_numbers("+".join(map(str, numbers)))) == numbers
 
 
-def test_chains_act_in_order(tiny_bert: TargetModel) -> None:
+def test_chains_act_in_order(tiny_bert: TextModel) -> None:
     """Noise before signs is hidden by them; noise after them is not."""
     assert set(sent(tiny_bert, "noise:sigma=0.1", "sign")[QUERY].unique().tolist()) <= {-1.0, 0.0, 1.0}
     assert len(sent(tiny_bert, "sign", "noise:sigma=0.1")[QUERY].unique()) > 100

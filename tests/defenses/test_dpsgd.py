@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import TEXTS, tiny_model
 
-from gradleak import Client, GradleakError, TargetModel
+from gradleak import Client, GradleakError, TextModel
 from gradleak.defenses.accounting import epsilon
 from gradleak.defenses.dpsgd import DpSgd
 from gradleak.report.wording import threat_model
@@ -22,7 +22,7 @@ GOLDEN = [
 ]
 
 
-def clipped_by_a_loop(model: TargetModel, labels: list[int] | None, clip: float) -> dict[str, torch.Tensor]:
+def clipped_by_a_loop(model: TextModel, labels: list[int] | None, clip: float) -> dict[str, torch.Tensor]:
     """The mean of single sentences' gradients, each at most `clip` long."""
     singles = [Client(model).update([text], labels and labels[i : i + 1]).tensors for i, text in enumerate(TEXTS)]
     norms = [sum(float(t.double().square().sum()) for t in single.values()) ** 0.5 for single in singles]
@@ -32,7 +32,7 @@ def clipped_by_a_loop(model: TargetModel, labels: list[int] | None, clip: float)
 
 
 @pytest.mark.parametrize("clip", [0.5, 1000.0])
-def test_clipping_is_that_of_a_plain_loop(tiny: TargetModel, clip: float) -> None:
+def test_clipping_is_that_of_a_plain_loop(tiny: TextModel, clip: float) -> None:
     labels = LABELS if tiny.task == "classification" else None
     if tiny.adapter.family.name == "mpnet":
         with pytest.raises(
@@ -47,13 +47,13 @@ def test_clipping_is_that_of_a_plain_loop(tiny: TargetModel, clip: float) -> Non
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
 
 
-def test_clipping_binds(tiny_bert: TargetModel) -> None:
+def test_clipping_binds(tiny_bert: TextModel) -> None:
     update = Client(tiny_bert, defenses=["dpsgd:noise=0,clip=0.01"]).update(TEXTS[:1], [0])
     norm = sum(float(t.square().sum()) for t in update.tensors.values()) ** 0.5
     assert norm == pytest.approx(0.01, rel=1e-3)
 
 
-def test_noise_has_its_size_differs_by_call_and_repeats_by_seed(tiny_bert: TargetModel) -> None:
+def test_noise_has_its_size_differs_by_call_and_repeats_by_seed(tiny_bert: TextModel) -> None:
     name = "bert.embeddings.word_embeddings.weight"
     plain = Client(tiny_bert, defenses=["dpsgd:noise=0,clip=0.5"]).update(TEXTS, LABELS).tensors[name]
     noisy = Client(tiny_bert, defenses=["dpsgd:noise=2,clip=0.5"])
@@ -67,7 +67,7 @@ def test_noise_has_its_size_differs_by_call_and_repeats_by_seed(tiny_bert: Targe
     assert not torch.equal(one, two)
 
 
-def test_the_model_is_left_as_it_was(tiny_bert: TargetModel) -> None:
+def test_the_model_is_left_as_it_was(tiny_bert: TextModel) -> None:
     before = {name: p.detach().clone() for name, p in tiny_bert.parameters().items()}
     Client(tiny_bert, defenses=["frozen", "dpsgd:noise=1"]).update(TEXTS, LABELS)
     assert list(before) == list(tiny_bert.parameters())
@@ -75,22 +75,22 @@ def test_the_model_is_left_as_it_was(tiny_bert: TargetModel) -> None:
     assert not any(hasattr(p, "grad_sample") or p.grad is not None for p in tiny_bert.parameters().values())
 
 
-def test_frozen_parameters_do_not_count_in_the_norm(tiny_bert: TargetModel) -> None:
+def test_frozen_parameters_do_not_count_in_the_norm(tiny_bert: TextModel) -> None:
     update = Client(tiny_bert, defenses=["frozen", "dpsgd:noise=0,clip=0.01"]).update(TEXTS[:1], [0])
     assert "bert.embeddings.word_embeddings.weight" not in update.tensors
     norm = sum(float(t.square().sum()) for t in update.tensors.values()) ** 0.5
     assert norm == pytest.approx(0.01, rel=1e-3)
 
 
-def test_local_steps_are_private_each(tiny_bert: TargetModel) -> None:
+def test_local_steps_are_private_each(tiny_bert: TextModel) -> None:
     """Two steps of FedAvg move the weights by two clipped and noised gradients."""
     rule = "fedavg:batch=1,lr=0.1"
-    update = Client(tiny_bert, rule=rule, defenses=["dpsgd:noise=0,clip=0.01"]).update(TEXTS[:2], LABELS[:2])
+    update = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=0,clip=0.01"]).update(TEXTS[:2], LABELS[:2])
     norm = sum(float(t.double().square().sum()) for t in update.tensors.values()) ** 0.5
     assert norm <= 0.1 * 2 * 0.01 * 1.001
 
 
-def test_it_comes_before_what_changes_the_update(tiny_bert: TargetModel) -> None:
+def test_it_comes_before_what_changes_the_update(tiny_bert: TextModel) -> None:
     for chain in (["sign", "dpsgd:noise=1"], ["dpsgd:noise=1", "dpsgd:noise=1"]):
         with pytest.raises(GradleakError, match="works on single sentences' gradients"):
             Client(tiny_bert, defenses=chain).update(TEXTS, LABELS)

@@ -109,7 +109,7 @@ def test_a_damaged_cell_is_named(model, tmp_path):
 def test_withheld_tensors_do_not_move_and_others_do(model, rule):
     settings = RoundSettings(**{**QUICK, "rounds": 2})
     train, _ = split(examples(ROWS, model, 64), settings, seed=0)
-    trained = federate(model, train, settings, chain=("frozen",), rule=rule)
+    trained = federate(model, train, settings, chain=("frozen",), client=rule)
     assert trained is not None
     frozen = {model.adapter.parameter_of(t) for t in (model.adapter.words, model.adapter.positions)}
     moved = {n for n, p in trained.parameters().items() if not torch.equal(p, model.parameters()[n])}
@@ -122,7 +122,7 @@ def test_steps_do_not_depend_on_the_size_of_updates(model):
     settings = RoundSettings(**{**QUICK, "rounds": 3})
     train, _ = split(examples(ROWS, model, 64), settings, seed=0)
     one, other = (
-        federate(model, train, settings, rule=f"fedavg:batch=4,lr={lr}").parameters() for lr in ("0.01", "0.02")
+        federate(model, train, settings, client=f"fedavg:batch=4,lr={lr}").parameters() for lr in ("0.01", "0.02")
     )
     torch.testing.assert_close(one["score.weight"], other["score.weight"], atol=1e-3, rtol=1e-2)
 

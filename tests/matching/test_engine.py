@@ -56,8 +56,8 @@ def random_dummies(model, batches, seed, copies):
     labels = torch.randint(0, 2 if model.task == "classification" else 60, shape, generator=generator)
     target = torch.arange(len(batches))
     empty = Dummies(torch.zeros(*mask.shape, 1), mask, labels, target).repeat(copies)
-    embeds = torch.randn(*empty.mask.shape, model.word_table.shape[1], generator=generator)
-    return empty.with_embeds(embeds.to(model.word_table))
+    embeds = torch.randn(*empty.mask.shape, model.token_embedding.shape[1], generator=generator)
+    return empty.with_embeds(embeds.to(model.token_embedding))
 
 
 def updates_of(model, batches):
@@ -223,7 +223,9 @@ def test_bf16_comes_close(minilm):
         torch.zeros(4, dtype=torch.long),
     )
     tokens = int(batch.mask.sum())
-    full, half = (FactorEngine(m, [update.tensors], Distance(), tokens=tokens) for m in (minilm, minilm.halved()))
+    full, half = (
+        FactorEngine(m, [update.tensors], Distance(), tokens=tokens) for m in (minilm, minilm.to_bfloat16())
+    )
     values, slopes = full.values_and_gradients(dummies)
     near_values, near_slopes = half.values_and_gradients(dummies)
     assert near_slopes.dtype == torch.float32

@@ -17,7 +17,7 @@ def setup(*, words_move: bool = True):
     model = tiny_model("bert", "classification")
     model.module.double()
     model.adapter.words.weight.requires_grad_(words_move)
-    update = Client(model, rule=RULE).update(TEXTS, [0, 1, 1])
+    update = Client(model, client=RULE).update(TEXTS, [0, 1, 1])
     batch = model.encode(TEXTS)
     target = torch.zeros(1, dtype=torch.long)
     truth = Dummies(model.embed(batch.ids)[None], batch.mask[None], torch.tensor([[0, 1, 1]]), target)
@@ -45,7 +45,7 @@ def distances(model, update, truth):
 
 def test_one_step_is_the_plain_gradient():
     model, _, truth = setup()
-    update = Client(model, rule="fedavg:epochs=1,batch=3,lr=0.1").update(TEXTS, [0, 1, 1])
+    update = Client(model, client="fedavg:epochs=1,batch=3,lr=0.1").update(TEXTS, [0, 1, 1])
     other = truth.with_embeds(truth.embeds + 0.1)
     unrolled = UnrolledEngine(model, [update.tensors], Distance("cosine"), [update.manifest.client])
     plain = NaiveEngine(model, [as_gradient(update).tensors], Distance("cosine"))

@@ -18,7 +18,7 @@ def test_it_has_the_published_shape():
     published = load_model("lti")
     sizes = {name: p.numel() for name, p in published.parameters().items()}
     assert 1.0e6 < sum(sizes.values()) < 1.1e6
-    assert (len(published.adapter.layers), published.word_table.shape[1], published.max_length) == (3, 96, 16)
+    assert (len(published.adapter.layers), published.token_embedding.shape[1], published.max_length) == (3, 96, 16)
 
 
 def test_the_word_table_is_frozen_and_no_update_holds_it(model):
@@ -45,7 +45,7 @@ def test_a_folder_with_the_two_files_of_gpt2_is_a_tokenizer(tmp_path):
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     assert bare_tokenizer(str(tmp_path))("ab a")["input_ids"] == [2, 3, 0]
     model = load_model(f"lti:tokenizer={tmp_path},width=16,layers=1")
-    assert model.word_table.shape == (5, 16)
+    assert model.token_embedding.shape == (5, 16)
     assert torch.isfinite(
         model.loss(torch.tensor([[2, 3, 0]]), ids=torch.tensor([[2, 3, 0]]), mask=torch.ones(1, 3) > 0)
     )

@@ -20,7 +20,7 @@ def test_every_role_is_one_matrix(tiny):
         assert all(len(shape) == 2 for shape in shapes)
         owners = {(part.name, part.share) for part in parts.values()}
         assert len(owners) == len(parts)
-        width = tiny.word_table.shape[1]
+        width = tiny.token_embedding.shape[1]
         assert shapes[0] == (width, width)
         assert parts["ffn_in"].of(parts["ffn_in"].module.weight).shape[1] == width
         assert parts["ffn_out"].of(parts["ffn_out"].module.weight).shape[0] == width

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 
-from gradleak import Client, GradleakError, TargetModel, attack
+from gradleak import Client, GradleakError, TextModel, attack
 from gradleak.models.families import ROLES
 from gradleak.models.selection import LETTERS, count_parameters, fused_with, parse_selection, selected, share_of
 
 
-def labels_of(model: TargetModel) -> list[int] | None:
+def labels_of(model: TextModel) -> list[int] | None:
     return [0, 1, 1] if model.task == "classification" else None
 
 
@@ -43,7 +43,7 @@ def test_nonsense_is_read_or_refused_in_words(text: str) -> None:
         assert str(error)
 
 
-def test_single_modules_are_one_weight_matrix(tiny: TargetModel) -> None:
+def test_single_modules_are_one_weight_matrix(tiny: TextModel) -> None:
     """Every role of every layer: one tensor, of the module's own size, in no other role's selection."""
     taken: set[str] = set()
     for number, parts in enumerate(tiny.adapter.parts, start=1):
@@ -57,7 +57,7 @@ def test_single_modules_are_one_weight_matrix(tiny: TargetModel) -> None:
             taken.add(name)
 
 
-def test_whole_layers_have_all_of_them_and_nothing_else(tiny: TargetModel) -> None:
+def test_whole_layers_have_all_of_them_and_nothing_else(tiny: TextModel) -> None:
     layers = [set(selected(f"layer:{number}", tiny)) for number in (1, 2)]
     assert not layers[0] & layers[1]
     assert layers[0] | layers[1] == set(selected("transformer", tiny)) == set(selected("layers:1-2", tiny))
@@ -75,7 +75,7 @@ def test_a_tied_head_is_the_word_table() -> None:
     assert selected("head", model) == [model.adapter.parameter_of(model.adapter.words)]
 
 
-def test_an_update_holds_what_was_selected_after_the_defences_acted(tiny: TargetModel) -> None:
+def test_an_update_holds_what_was_selected_after_the_defences_acted(tiny: TextModel) -> None:
     labels = labels_of(tiny)
     whole = Client(tiny, defenses=["prune:ratio=0.5"]).update(TEXTS, labels)
     part = Client(tiny, defenses=["prune:ratio=0.5"], observe="layers:1-2.ffn_out+head").update(TEXTS, labels)
@@ -90,7 +90,7 @@ def test_shares_of_bert_base_are_those_of_the_paper() -> None:
     small = tiny_model("bert", "classification")
     with torch.device("meta"):
         module = AutoModelForSequenceClassification.from_config(BertConfig(), attn_implementation="eager")
-    model = TargetModel(module, small.tokenizer, "classification", "bert-base")
+    model = TextModel(module, small.tokenizer, "classification", "bert-base")
     counts = {text: count_parameters(selected(text, model), model) for text in ("all", "transformer", "layer:6")}
     assert counts == {"all": 109_483_778, "transformer": 85_054_464, "layer:6": 7_087_872}
     for letter, count in {"q": 589_824, "k": 589_824, "v": 589_824, "o": 589_824, "f": 2_359_296}.items():
@@ -116,7 +116,7 @@ def test_shares_of_bert_base_are_those_of_the_paper() -> None:
         ("head+regex:a", "a regex stands alone"),
     ],
 )
-def test_bad_selections_are_refused(tiny_bert: TargetModel, text: str, message: str) -> None:
+def test_bad_selections_are_refused(tiny_bert: TextModel, text: str, message: str) -> None:
     with pytest.raises(GradleakError, match=message):
         Client(tiny_bert, observe=text)
 
@@ -128,7 +128,7 @@ def test_a_share_of_a_fused_matrix_is_refused_by_name() -> None:
     assert selected("layer:2.q,k,v", model) == ["transformer.h.1.attn.c_attn.weight"]
 
 
-def test_what_defences_took_away_cannot_be_observed(tiny_bert: TargetModel) -> None:
+def test_what_defences_took_away_cannot_be_observed(tiny_bert: TextModel) -> None:
     client = Client(tiny_bert, defenses=["layers:send=1"], observe="layer:2")
     with pytest.raises(GradleakError, match="nothing of 'layer:2' is left"):
         client.update(TEXTS, [0, 1, 1])
@@ -138,7 +138,7 @@ QUICK = {"steps": 2, "init_draws": 1, "prior": "none", "polish": 0}
 
 
 @pytest.mark.parametrize("observe", ["transformer", "layer:2", "layer:1.q,k,v", "layers:1-2.p", "head", "embeddings"])
-def test_lamp_matches_whatever_is_there(tiny: TargetModel, observe: str) -> None:
+def test_lamp_matches_whatever_is_there(tiny: TextModel, observe: str) -> None:
     """All but a word table alone, which has no gradient for a dummy of embeddings; that is said."""
     told = ("batch_size", "labels", "lengths")
     update = Client(tiny, told, observe=observe).update(TEXTS[:1], (labels_of(tiny) or [None])[:1])

@@ -27,7 +27,7 @@ RULE = ClientRule.parse("fedavg:epochs=2,batch=3,lr=0.1")
 
 def moved(model, rule=RULE):
     """The state dict of the model after local training, and the update that we would have made of it."""
-    update = Client(model, rule=rule).update(TEXTS, LABELS)
+    update = Client(model, client=rule).update(TEXTS, LABELS)
     state = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     for name, tensor in update.tensors.items():
         state[name] -= tensor

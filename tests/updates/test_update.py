@@ -221,7 +221,7 @@ def test_the_steps_of_an_aggregate_are_those_of_each_client(rule, size, clients,
 def test_an_aggregate_stands_for_the_mean_gradient(tiny_bert):
     """Clients with as many sentences each and a small step: their mean, divided by step size and steps."""
     rule = ClientRule.parse("fedavg:epochs=1,batch=1,lr=1e-3")
-    single = [Client(tiny_bert, rule=rule).update([text], [1]) for text in TEXTS]
+    single = [Client(tiny_bert, client=rule).update([text], [1]) for text in TEXTS]
     mean = {name: sum(each.tensors[name] for each in single) / 3 for name in single[0].tensors}
     manifest = single[0].manifest.model_copy(update={"clients": 3, "known": Known(batch_size=3)})
     whole = Client(tiny_bert).update(TEXTS, [1, 1, 1])

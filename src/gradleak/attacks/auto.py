@@ -25,7 +25,7 @@ from gradleak.core.budget import Budget, StopReason
 from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
 from gradleak.matching.parameters import unmatchable
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
@@ -56,7 +56,7 @@ class Auto(Attack):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,
@@ -81,7 +81,7 @@ class Auto(Attack):
     def _prove(
         self,
         gradients: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         seeds: Sequence[int],
         budget: Budget,
         progress: Progress,
@@ -106,7 +106,7 @@ class Auto(Attack):
         self,
         gradients: Sequence[Update],
         outcomes: Sequence[Outcome],
-        model: TargetModel,
+        model: TextModel,
         seeds: Sequence[int],
         budget: Budget,
         progress: Progress,
@@ -145,7 +145,7 @@ class Auto(Attack):
         updates: Sequence[Update],
         gradients: Sequence[Update],
         outcomes: Sequence[Outcome],
-        model: TargetModel,
+        model: TextModel,
         found: Sequence[Reconstruction],
         written: Collection[int],
     ) -> list[tuple[MatchingAttack, list[int], list[Update]]]:
@@ -175,7 +175,7 @@ class Auto(Attack):
         return plan
 
 
-def _reservations(rest: Update, model: TargetModel, hinted: bool) -> list[Reason]:
+def _reservations(rest: Update, model: TextModel, hinted: bool) -> list[Reason]:
     """What speaks against success before matching begins."""
     reasons = []
     if not hinted:

@@ -13,7 +13,7 @@ from gradleak.attacks.evidence.tokens import tokens_of
 from gradleak.attacks.reasons import told
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
@@ -36,7 +36,7 @@ class Bag(Attack):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,
@@ -44,7 +44,7 @@ class Bag(Attack):
     ) -> list[Reconstruction]:
         return [self._one(as_gradient(update), model) for update in updates]
 
-    def _one(self, update: Update, model: TargetModel) -> Reconstruction:
+    def _one(self, update: Update, model: TextModel) -> Reconstruction:
         started = time.monotonic()
         found = tokens_of(model, update, self.options.rule, self.options.spans)
         return Reconstruction(

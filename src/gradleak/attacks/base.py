@@ -14,7 +14,7 @@ from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.core.registry import suggest
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
@@ -123,7 +123,7 @@ class Attack(Method, ABC):
     update must grant.
     """
 
-    def prepared(self, model: TargetModel) -> Self:
+    def prepared(self, model: TextModel) -> Self:
         """The attack as it will run on this model; options left unsaid may depend on it."""
         return self
 
@@ -131,7 +131,7 @@ class Attack(Method, ABC):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,

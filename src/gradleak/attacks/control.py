@@ -14,7 +14,7 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.priors.base import load_prior
 from gradleak.updates.update import Update
 
@@ -34,7 +34,7 @@ class Control(Attack):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,

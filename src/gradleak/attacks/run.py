@@ -10,13 +10,13 @@ from gradleak.attacks.base import Reconstruction
 from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
 def attack(
     updates: Update | Sequence[Update],
-    model: TargetModel,
+    model: TextModel,
     name: str = "auto",
     *,
     seed: int | Sequence[int] = 0,

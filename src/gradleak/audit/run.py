@@ -30,7 +30,7 @@ from gradleak.models.base import Target
 from gradleak.models.families import Task
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, parse_selection
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.report.wording import seen
 from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
@@ -49,7 +49,7 @@ GIVEN = "given in Python"
 
 
 def audit(
-    model: str | Path | TargetModel = "minilm",
+    model: str | Path | TextModel = "minilm",
     *,
     data: str | Path | Sequence[Row] = BUILT_IN,
     text_column: str | None = None,
@@ -102,7 +102,7 @@ def audit(
         window=window,
         entities=entities,
     )
-    if not isinstance(model, TargetModel):
+    if not isinstance(model, TextModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     (results,) = audit_together([question], model, method, budget=budget, progress=progress)
     return results
@@ -142,7 +142,7 @@ class Question:
 
 def audit_together(
     questions: Sequence[Question],
-    model: TargetModel,
+    model: TextModel,
     method: Attack,
     *,
     budget: Budget | None = None,
@@ -171,7 +171,7 @@ def audit_together(
 class _Side:
     """The honest side of one audit: its private batches, their updates, and what the attack made of each."""
 
-    def __init__(self, asked: Question, model: TargetModel) -> None:
+    def __init__(self, asked: Question, model: TextModel) -> None:
         self.asked, self.model = asked, model
         self.sender = Client(model, asked.known, asked.client, asked.defenses, asked.observe)
         self.private = draw_trials(
@@ -279,7 +279,7 @@ class Guessed(NamedTuple):
 Job = tuple[_Side, int]
 
 
-def _portions(waiting: Sequence[Job], model: TargetModel) -> Iterator[list[Job]]:
+def _portions(waiting: Sequence[Job], model: TextModel) -> Iterator[list[Job]]:
     """As many updates at a time as fit into memory; each is made whole before it is cut to what is observed."""
     sizes = {name: p.numel() * p.element_size() for name, p in model.parameters().items()}
     room = UPDATES_SHARE * free_memory(model.device) - sum(sizes.values())
@@ -296,7 +296,7 @@ def _portions(waiting: Sequence[Job], model: TargetModel) -> Iterator[list[Job]]
 
 
 def _control(
-    method: Attack, faced: Sequence[Faced], updates: Sequence[Update], model: TargetModel, progress: Progress
+    method: Attack, faced: Sequence[Faced], updates: Sequence[Update], model: TextModel, progress: Progress
 ) -> list[Guessed]:
     """For every trial, what becomes of draws from the attack's prior (n-gram if it has none), no gradient used.
 
@@ -319,7 +319,7 @@ def _control(
     return [guessed[one] for one in faced]
 
 
-def _guessed(faced: Faced, draws: Sequence[Reconstruction], model: TargetModel) -> Guessed:
+def _guessed(faced: Faced, draws: Sequence[Reconstruction], model: TextModel) -> Guessed:
     together = len(draws) // CONTROL_DRAWS
     scored = []
     for first in range(0, len(draws), together):
@@ -358,7 +358,7 @@ def _intervals(
     return {name: bootstrap(values, *ranges.get(name, (0.0, 100.0))) for name, values in by_metric(scores).items()}
 
 
-def _label_source(rows: Sequence[Row], model: TargetModel) -> Literal["given", "drawn", "none"]:
+def _label_source(rows: Sequence[Row], model: TextModel) -> Literal["given", "drawn", "none"]:
     if model.task == "causal-lm":
         return "none"
     return "drawn" if any(row.label is None for row in rows) else "given"

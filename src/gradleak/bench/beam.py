@@ -13,7 +13,7 @@ from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import load_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class BeamBench:
 class WholeReader:
     """The plain way: every sentence goes through the whole model again, and all logits are computed."""
 
-    def __init__(self, model: TargetModel, bag: Tensor) -> None:
+    def __init__(self, model: TextModel, bag: Tensor) -> None:
         self._model, self._bag = model, bag
         self._ids = torch.empty(0, 0, dtype=torch.long)
 

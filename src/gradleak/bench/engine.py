@@ -18,7 +18,7 @@ from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import FactorEngine
 from gradleak.matching.naive import NaiveEngine
 from gradleak.models.load import load_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 TOKENS = 14
 STEP_PASSES, EVALUATION_PASSES = 4, 2  # products with every weight: forward, backward, and both differentiated
@@ -80,7 +80,7 @@ def candidates_memory(name: str, count: int = 200) -> float:
     return bench.extra_memory(count, differentiable=False)
 
 
-def bench_model(name: str) -> TargetModel:
+def bench_model(name: str) -> TextModel:
     """A built-in model, or `bert-base`: that architecture with random weights."""
     if name != "bert-base":
         return load_model(name)
@@ -94,7 +94,7 @@ def bench_model(name: str) -> TargetModel:
 class _Bench:
     """One model at one sentence length."""
 
-    def __init__(self, model: TargetModel, tokens: int, distance: str, precision: str = "fp32") -> None:
+    def __init__(self, model: TextModel, tokens: int, distance: str, precision: str = "fp32") -> None:
         self.model, self.tokens = model, tokens
         text = " ".join(["the river rose again"] * tokens)
         words = model.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -102,14 +102,14 @@ class _Bench:
         update = Client(model).update([model.tokenizer.decode(inner)], [1])
         measure: Any = Distance(distance)  # type: ignore[arg-type]
         self.oracle = NaiveEngine(model, [update.tensors], measure)
-        place = model.halved() if precision == "bf16" else model
+        place = model.to_bfloat16() if precision == "bf16" else model
         self.engine = FactorEngine(place, [update.tensors], measure, tokens=tokens)
         layers = [m for m in model.module.base_model.modules() if isinstance(m, torch.nn.Linear)]
         self.weights = sum(m.weight.numel() for m in layers)
 
     def dummies(self, rows: int) -> Dummies:
         generator = torch.Generator().manual_seed(0)
-        size = self.model.word_table.shape[1]
+        size = self.model.token_embedding.shape[1]
         embeds = 0.05 * torch.randn(rows, 1, self.tokens, size, generator=generator)
         mask = torch.ones(rows, 1, self.tokens, dtype=torch.bool)
         return Dummies(embeds, mask, torch.ones(rows, 1, dtype=torch.long), torch.zeros(rows, dtype=torch.long))

@@ -12,7 +12,7 @@ from gradleak.attacks.inversion.samples import SampleGradients
 from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import load_model
-from gradleak.models.text import Batch, TargetModel
+from gradleak.models.text import Batch, TextModel
 
 # How far the two ways may be apart, as a share of the largest bin: they add up in another order.
 APART = 1e-4
@@ -70,7 +70,7 @@ def bench_lti(name: str, batch: int, length: int, epochs: int, seconds: float) -
     )
 
 
-def _alone(model: TargetModel, hashed: Hashed, ids: Tensor, targets: Tensor) -> Tensor:
+def _alone(model: TextModel, hashed: Hashed, ids: Tensor, targets: Tensor) -> Tensor:
     """The plain way: a backward pass by all weights, then the bins, for one sequence."""
     parameters = model.parameters()
     loss = model.loss(targets, ids=ids, mask=torch.ones_like(ids, dtype=torch.bool))

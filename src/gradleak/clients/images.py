@@ -29,10 +29,10 @@ class ImageClient(Sender):
         self,
         model: ImageModel,
         known: Collection[str] = DEFAULT_GRANTS,
-        rule: ClientRule | str = "fedsgd",
+        client: ClientRule | str = "fedsgd",
         defenses: Sequence[Defense | str] = (),
     ) -> None:
-        super().__init__(known, rule, defenses)
+        super().__init__(known, client, defenses)
         if "lengths" in self.known:
             raise GradleakError("images have no lengths that an attacker could be told")
         self.model: ImageModel = model

@@ -25,12 +25,12 @@ class Sender:
 
     model: Target
 
-    def __init__(self, known: Collection[str], rule: ClientRule | str, defenses: Sequence[Defense | str]) -> None:
+    def __init__(self, known: Collection[str], client: ClientRule | str, defenses: Sequence[Defense | str]) -> None:
         strange = set(known) - set(GRANTS)
         if strange:
             raise GradleakError(f"unknown grant {sorted(strange)[0]!r}; known: {', '.join(GRANTS)}")
         self.known = tuple(name for name in GRANTS if name in known)
-        self.rule = ClientRule.parse(rule) if isinstance(rule, str) else rule
+        self.rule = ClientRule.parse(client) if isinstance(client, str) else client
         self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
 
     def defended(self, batch: Examples, targets: Tensor, seed: int) -> dict[str, Tensor]:

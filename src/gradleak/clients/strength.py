@@ -37,7 +37,9 @@ def strength(
     if not noisy:
         return Strength(norm(update.tensors), 0.0)
     quiet = [kept for d in sender.defenses[: noisy[-1] + 1] if (kept := d.quiet()) is not None]
-    plain = Client(sender.model, rule=sender.rule, defenses=quiet, observe=sender.observe).update(texts, labels, seed)
+    plain = Client(sender.model, client=sender.rule, defenses=quiet, observe=sender.observe).update(
+        texts, labels, seed
+    )
     coordinates = sum(tensor.numel() for tensor in plain.tensors.values())
     return Strength(norm(plain.tensors), math.hypot(*spreads) * math.sqrt(coordinates))
 

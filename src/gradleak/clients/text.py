@@ -10,7 +10,7 @@ from gradleak.clients.sender import DEFAULT_GRANTS, Sender
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.base import Defense
 from gradleak.models.selection import ALL, selected
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import ClientRule, Known, Update
 
 
@@ -26,19 +26,19 @@ class Client(Sender):
 
     def __init__(
         self,
-        model: TargetModel,
+        model: TextModel,
         known: Collection[str] = DEFAULT_GRANTS,
-        rule: ClientRule | str = "fedsgd",
+        client: ClientRule | str = "fedsgd",
         defenses: Sequence[Defense | str] = (),
         observe: str = ALL,
     ) -> None:
-        """`known` is what the attacker is told; `rule` and `defenses` may be texts, as on the command line.
+        """`known` is what the attacker is told; `client` and `defenses` may be texts, as on the command line.
 
         `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
         and defended as before, the rest does not reach the attacker.
         """
-        super().__init__(known, rule, defenses)
-        self.model: TargetModel = model
+        super().__init__(known, client, defenses)
+        self.model: TextModel = model
         self.observe = observe
         self.observed = set(selected(observe, model))
 
@@ -73,7 +73,7 @@ class Client(Sender):
         return [class_number(self.model, label) for label in labels]
 
 
-def class_number(model: TargetModel, label: int | str) -> int:
+def class_number(model: TextModel, label: int | str) -> int:
     """The class a label means: its number, or its name in the model's config."""
     if isinstance(label, str):
         names = {str(k).lower(): int(v) for k, v in (model.module.config.label2id or {}).items()}

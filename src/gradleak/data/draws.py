@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gradleak.core.errors import GradleakError
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TrialData:
 
 def draw_trials(
     rows: Sequence[Row],
-    model: TargetModel,
+    model: TextModel,
     *,
     batch_size: int,
     trials: int,
@@ -54,12 +54,12 @@ def draw_trials(
     return [_trial(chosen[i : i + batch_size], model, rng) for i in range(0, needed, batch_size)]
 
 
-def _trial(rows: Sequence[Row], model: TargetModel, rng: random.Random) -> TrialData:
+def _trial(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TrialData:
     labels = None
     if model.task == "classification":
         labels = [rng.randrange(model.num_labels) if row.label is None else row.label for row in rows]
     return TrialData([row.text for row in rows], labels)
 
 
-def _tokens(model: TargetModel, text: str) -> int:
+def _tokens(model: TextModel, text: str) -> int:
     return len(model.tokenizer(text, verbose=False)["input_ids"])

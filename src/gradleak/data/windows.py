@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from gradleak.core.errors import GradleakError
 from gradleak.data.texts import Row
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
-def cut_rows(rows: Sequence[Row], model: TargetModel, length: int) -> list[Row]:
+def cut_rows(rows: Sequence[Row], model: TextModel, length: int) -> list[Row]:
     """The pieces of all rows, each with its row's label; `length` counts special tokens."""
     pieces = [Row(text, row.label) for row in rows for text, _ in windows(row.text, model, length)]
     if not pieces:
@@ -17,7 +17,7 @@ def cut_rows(rows: Sequence[Row], model: TargetModel, length: int) -> list[Row]:
     return pieces
 
 
-def windows(text: str, model: TargetModel, length: int) -> Iterator[tuple[str, list[int]]]:
+def windows(text: str, model: TextModel, length: int) -> Iterator[tuple[str, list[int]]]:
     """Pieces of one text with their tokens. What would not be the same tokens again as a text is passed over.
 
     A piece that begins within a word is such a case; the next one begins a token later.

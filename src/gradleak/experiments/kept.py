@@ -16,7 +16,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.data.texts import Row
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.version import __version__
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -56,7 +56,7 @@ def digest_rows(rows: Sequence[Row]) -> str:
     return found.hexdigest()[:32]
 
 
-def digest_model(model: TargetModel) -> str:
+def digest_model(model: TextModel) -> str:
     """A hash of the weights, the configuration and the tokenizer: all of a model that a result depends on."""
     config = {
         name: value

@@ -26,7 +26,7 @@ from gradleak.matching.parameters import comparable, filled, matched_in_each, ma
 from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
 from gradleak.matching.uses import Factors, Use, square
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Tokens of one pass: beyond this the matrix units are full and only memory grows.
 TOKENS_AT_ONCE = 1024
@@ -93,7 +93,7 @@ class FactorEngine:
 
     def __init__(
         self,
-        model: TargetModel,
+        model: TextModel,
         targets: Sequence[Mapping[str, Tensor]],
         distance: Distance,
         *,
@@ -123,8 +123,8 @@ class FactorEngine:
         self._capture = Capture(model.module, self.names)
         self.plain_names = [name for name in names if name not in captured]
         matched = matched_in_each(model, targets, only, words=words)
-        self._weights = weights_of(self.names, weights, matched).to(model.word_table)
-        self._total_weight = weights_of(names, weights, matched).to(model.word_table).sum(dim=0)
+        self._weights = weights_of(self.names, weights, matched).to(model.token_embedding)
+        self._total_weight = weights_of(names, weights, matched).to(model.token_embedding).sum(dim=0)
         self._sort_parameters(
             filled(targets, self.names, model), None if masks is None else filled(masks, self.names, model), tokens
         )
@@ -133,7 +133,7 @@ class FactorEngine:
             self._plain = NaiveEngine(
                 model, targets, distance, only=self.plain_names, weights=weights, masks=masks, words=words
             )
-            self._plain_share = self._plain.weights.to(model.word_table).sum(dim=0)
+            self._plain_share = self._plain.weights.to(model.token_embedding).sum(dim=0)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
             warnings.warn(
                 f"{len(self.plain_names)} parameters of {model.name} have no fast rule and are matched by plain "
@@ -148,7 +148,7 @@ class FactorEngine:
         tokens: int,
     ) -> None:
         """Matrices keep their targets in thin form; vectors of one size are stacked and handled together."""
-        like = self.model.word_table
+        like = self.model.token_embedding
         parameters, weight = self.model.parameters(), dict(zip(self.names, self._weights, strict=True))
         self._matrices = [name for name in self.names if parameters[name].dim() > 1]
         self._matrix_weights = {name: weight[name] for name in self._matrices}
@@ -313,14 +313,14 @@ class FactorEngine:
                 chosen = sorted(rows[first : first + most], key=lambda row: (int(dummies.target[row]), row))
                 index = torch.tensor(chosen, device=dummies.embeds.device)
                 here = dummies.take(index).crop(width)
-                embeds = here.embeds.detach().to(self.model.word_table, copy=True)  # in the model's precision
+                embeds = here.embeds.detach().to(self.model.token_embedding, copy=True)  # in the model's precision
                 parts.append((index, here.with_embeds(embeds.requires_grad_())))
         return parts
 
     def _rows_that_fit(self, width: int, batch: int, copies: float) -> int:
         tokens = width * batch
         activations, attention = self._footprint
-        needed = copies * self.model.word_table.element_size() * tokens * (activations + width * attention)
+        needed = copies * self.model.token_embedding.element_size() * tokens * (activations + width * attention)
         return max(1, min(TOKENS_AT_ONCE // tokens, int(self.memory / needed)))
 
     def _probe(self, words: bool) -> tuple[tuple[float, float], set[str]]:
@@ -330,7 +330,7 @@ class FactorEngine:
         width = rows * batch + 1
         shape = (rows, batch, width)
         generator = torch.Generator().manual_seed(0)
-        embeds = torch.randn(*shape, model.word_table.shape[1], generator=generator).to(model.word_table)
+        embeds = torch.randn(*shape, model.token_embedding.shape[1], generator=generator).to(model.token_embedding)
         labels = torch.zeros(shape[: 2 if model.task == "classification" else 3], dtype=torch.long)
         target = torch.zeros(rows, dtype=torch.long)
         mask = torch.ones(shape, dtype=torch.bool)

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 class NaiveEngine:
@@ -21,7 +21,7 @@ class NaiveEngine:
 
     def __init__(
         self,
-        model: TargetModel,
+        model: TextModel,
         targets: Sequence[Mapping[str, Tensor]],
         distance: Distance,
         *,
@@ -40,7 +40,7 @@ class NaiveEngine:
         targets = comparable(targets, distance)
         self.names = matched_parameters(model, targets, only, words=words)
         self.weights = weights_of(self.names, weights, matched_in_each(model, targets, only, words=words))
-        dtype = model.word_table.dtype
+        dtype = model.token_embedding.dtype
         self.targets = [
             [t[name].to(model.device, dtype) for name in self.names] for t in filled(targets, self.names, model)
         ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.matching.distances import Distance
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # A tensor this far below the typical one holds only rounding, and a cosine would blow that up to full size.
@@ -20,7 +20,7 @@ USUAL_EXPONENT = 40
 
 
 def matched_parameters(
-    model: TargetModel,
+    model: TextModel,
     targets: Sequence[Mapping[str, Tensor]],
     only: Collection[str] | None = None,
     *,
@@ -34,7 +34,7 @@ def matched_parameters(
 
 
 def matched_in_each(
-    model: TargetModel,
+    model: TextModel,
     targets: Sequence[Mapping[str, Tensor]],
     only: Collection[str] | None = None,
     *,
@@ -55,7 +55,7 @@ def matched_in_each(
 
 
 def _matched(
-    model: TargetModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None, words: bool
+    model: TextModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None, words: bool
 ) -> list[str]:
     """The same of updates that all hold the same tensors."""
     keys = [layer["key"] for layer in model.adapter.parts]
@@ -101,7 +101,7 @@ def _comparable(target: Mapping[str, Tensor], distance: Distance) -> Mapping[str
     return target
 
 
-def unmatchable(update: Update, model: TargetModel) -> str | None:
+def unmatchable(update: Update, model: TextModel) -> str | None:
     """Why nothing of an update can be matched; None if something can."""
     try:
         matched_parameters(model, [update.tensors])
@@ -124,12 +124,12 @@ def weights_of(
 
 
 def filled(
-    tensors: Sequence[Mapping[str, Tensor]], names: Collection[str], model: TargetModel
+    tensors: Sequence[Mapping[str, Tensor]], names: Collection[str], model: TextModel
 ) -> list[Mapping[str, Tensor]]:
     """The tensors with zeros, which take no memory, for those of these parameters that an update lacks."""
     parameters = model.parameters()
 
     def zeros(name: str) -> Tensor:
-        return torch.zeros((), dtype=model.word_table.dtype).expand(parameters[name].shape)
+        return torch.zeros((), dtype=model.token_embedding.dtype).expand(parameters[name].shape)
 
     return [{**own, **{name: zeros(name) for name in names if name not in own}} for own in tensors]

@@ -11,13 +11,13 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.matching.capture import Capture
 from gradleak.matching.uses import square
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 class GradientSizes:
     """Norms of the whole gradient of a causal language model, one a sentence."""
 
-    def __init__(self, model: TargetModel) -> None:
+    def __init__(self, model: TextModel) -> None:
         self.model = model
         self._names = list(model.parameters())
         self._capture = Capture(model.module, self._names)

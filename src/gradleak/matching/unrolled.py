@@ -17,14 +17,14 @@ from torch.func import functional_call
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import ClientRule
 
 
 class _Loss(nn.Module):
     """The model's loss as a module, so that its weights can be replaced for one call."""
 
-    def __init__(self, model: TargetModel) -> None:
+    def __init__(self, model: TextModel) -> None:
         super().__init__()
         self.module = model.module
         self._model = model
@@ -38,7 +38,7 @@ class UnrolledEngine:
 
     def __init__(
         self,
-        model: TargetModel,
+        model: TextModel,
         targets: Sequence[Mapping[str, Tensor]],
         distance: Distance,
         rules: Sequence[ClientRule],
@@ -49,7 +49,7 @@ class UnrolledEngine:
         targets = comparable(targets, distance)
         self.names = matched_parameters(model, targets, None, words=False)
         self.weights = weights_of(self.names, None, matched_in_each(model, targets))
-        like = model.word_table
+        like = model.token_embedding
         self.targets = [
             [target[name].to(like) / rule.lr for name in self.names]
             for target, rule in zip(filled(targets, self.names, model), rules, strict=True)

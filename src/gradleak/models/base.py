@@ -29,7 +29,7 @@ class Examples(Protocol):
 class Target(ABC):
     """A model under audit, as the client, its defences and the update know it.
 
-    What belongs to text or to images alone is added by `TargetModel` and `ImageModel`.
+    What belongs to text or to images alone is added by `TextModel` and `ImageModel`.
     """
 
     module: Any

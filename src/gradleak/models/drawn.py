@@ -18,7 +18,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import checked, split_spec
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.families import Task
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 DRAWN: dict[str, str] = {
     "lti": "a language model of 3 layers, 96 wide, for 16 tokens, weights drawn from a seed, word table frozen; "
@@ -44,14 +44,14 @@ def is_drawn(name: str) -> bool:
     return name.partition(":")[0] in DRAWN
 
 
-def load_drawn(name: str, task: Task | None, device: torch.device, progress: Progress = SILENT) -> TargetModel:
+def load_drawn(name: str, task: Task | None, device: torch.device, progress: Progress = SILENT) -> TextModel:
     """The model of a text such as `lti` or `lti:tokenizer=gpt2_tokenizer,seed=1`."""
     kind, values = split_spec(name)
     settings = checked(LtiModel, values, f"model {kind!r}")
     if task not in (None, "causal-lm"):
         raise GradleakError(f"{kind} is a language model: it is audited on causal-lm, not {task}")
     tokenizer = bare_tokenizer(settings.tokenizer, progress)
-    return TargetModel(_module(settings, tokenizer).to(device), tokenizer, "causal-lm", name)
+    return TextModel(_module(settings, tokenizer).to(device), tokenizer, "causal-lm", name)
 
 
 def bare_tokenizer(source: str, progress: Progress = SILENT) -> Any:

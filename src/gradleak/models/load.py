@@ -19,7 +19,7 @@ from gradleak.models.drawn import DRAWN, is_drawn, load_drawn
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
 from gradleak.models.lenet import is_image_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
 BUILT_IN: dict[str, Task] = {"minilm": "classification", "smollm2": "causal-lm"}
@@ -35,7 +35,7 @@ def load_model(
     head_seed: int = 0,
     device: str = "cpu",
     progress: Progress = SILENT,
-) -> TargetModel:
+) -> TextModel:
     """Load the model to audit.
 
     `source` is a built-in name ("minilm"), a Hugging Face folder or hub id, or a `PreTrainedModel`, which
@@ -73,7 +73,7 @@ def load_model(
         module, loaded_tokenizer = _weights(name, folder, config, chosen, num_labels, head_seed)
     if chosen == "classification" and module.config.num_labels < 2:
         raise GradleakError(f"{name} has one output; a classifier needs two classes or more (--num-labels)")
-    return TargetModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
+    return TextModel(module.to(place), tokenizer or loaded_tokenizer, chosen, name)
 
 
 def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
@@ -86,7 +86,7 @@ def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
 
 def _adapted(
     folder: Path, task: Task | None, num_labels: int | None, head_seed: int, device: str, progress: Progress
-) -> TargetModel:
+) -> TextModel:
     """A model with trained or fresh peft adapters: only they are trained and sent."""
     try:
         from peft import PeftConfig, PeftModel
@@ -99,7 +99,7 @@ def _adapted(
     below = load_model(base, task=task, num_labels=num_labels, head_seed=head_seed, device=device, progress=progress)
     with quiet(), _reading(str(folder)):
         wrapped = PeftModel.from_pretrained(below.module, str(folder), is_trainable=True)
-    return TargetModel(wrapped.get_base_model().float(), below.tokenizer, below.task, str(folder))
+    return TextModel(wrapped.get_base_model().float(), below.tokenizer, below.task, str(folder))
 
 
 def _built_in(name: str, progress: Progress) -> Path:
@@ -124,7 +124,7 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def _from_object(module: Any, tokenizer: Any, task: Task | None, device: torch.device) -> TargetModel:
+def _from_object(module: Any, tokenizer: Any, task: Task | None, device: torch.device) -> TextModel:
     if hasattr(module, "peft_config"):
         module = module.get_base_model()  # the model itself, with the adapters in its layers
     if not hasattr(module, "config") or not hasattr(module, "base_model"):
@@ -135,7 +135,7 @@ def _from_object(module: Any, tokenizer: Any, task: Task | None, device: torch.d
         # The default fused attention has no second derivative on CPU.
         module.set_attn_implementation("eager")
     chosen: Task = task or task_of(module)
-    return TargetModel(module.float().to(device), tokenizer, chosen, module.config.name_or_path or "model object")
+    return TextModel(module.float().to(device), tokenizer, chosen, module.config.name_or_path or "model object")
 
 
 def _config(name: str, folder: str) -> Any:

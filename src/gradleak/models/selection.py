@@ -17,7 +17,7 @@ from gradleak.core.registry import suggest
 from gradleak.models.adapter import Part
 from gradleak.models.base import Target
 from gradleak.models.families import FAMILIES
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 ALL = "all"
 FORMS = "all, transformer, layer:6, layer:6.query, layers:3-8.key,value, head, embeddings or regex:PATTERN"
@@ -47,7 +47,7 @@ def parse_selection(text: str) -> tuple[Piece, ...]:
     return tuple(_piece(part.strip(), text) for part in re.split(r"\+(?=\s*[A-Za-z])", text))
 
 
-def selected(text: str, model: TargetModel) -> list[str]:
+def selected(text: str, model: TextModel) -> list[str]:
     """The names of the trainable parameters a selection means, in the model's order.
 
     >>> from gradleak import load_model
@@ -61,7 +61,7 @@ def selected(text: str, model: TargetModel) -> list[str]:
     return names
 
 
-def existing(model: TargetModel) -> str:
+def existing(model: TextModel) -> str:
     """What there is to select, in words."""
     roles = ", ".join(model.adapter.parts[0])
     example = next(iter(model.parameters()))
@@ -138,7 +138,7 @@ def _pattern(text: str) -> Piece:
 # --- finding ----------------------------------------------------------------------------------------
 
 
-def _names(piece: Piece, model: TargetModel) -> list[str]:
+def _names(piece: Piece, model: TextModel) -> list[str]:
     adapter = model.adapter
     if piece.kind == "all":
         return list(model.parameters())
@@ -158,13 +158,13 @@ def _names(piece: Piece, model: TargetModel) -> list[str]:
     return [name for number in piece.numbers for name in _weights(number, piece.roles, model)]
 
 
-def _inside(modules: Sequence[nn.Module], model: TargetModel) -> list[str]:
+def _inside(modules: Sequence[nn.Module], model: TextModel) -> list[str]:
     """All that is trained inside the modules; a tied matrix is inside all of its owners."""
     owned = {id(parameter) for module in modules for parameter in module.parameters()}
     return [name for name, parameter in model.parameters().items() if id(parameter) in owned]
 
 
-def _weights(number: int, roles: Sequence[str], model: TargetModel) -> list[str]:
+def _weights(number: int, roles: Sequence[str], model: TextModel) -> list[str]:
     """The weight matrices of some roles of one layer, or LoRA's factors in their place."""
     parts = model.adapter.parts[number - 1]
     for role in roles:

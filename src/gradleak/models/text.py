@@ -48,7 +48,7 @@ class Batch:
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
 
 
-class TargetModel(Target):
+class TextModel(Target):
     """A Hugging Face model with its tokenizer, its task and the adapter of its family.
 
     Made by `gradleak.load_model`. The module is in eval mode and uses plain ("eager") attention, which has
@@ -66,19 +66,19 @@ class TargetModel(Target):
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
-    def copied(self) -> TargetModel:
+    def copied(self) -> TextModel:
         """A model of its own with the same weights, in the same mode."""
-        copied = TargetModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name)
+        copied = TextModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name)
         copied.module.train(self.module.training)
         return copied
 
-    def halved(self) -> TargetModel:
+    def to_bfloat16(self) -> TextModel:
         """A copy that computes in bf16."""
-        return TargetModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
+        return TextModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
 
-    def doubled(self) -> TargetModel:
+    def to_float64(self) -> TextModel:
         """A copy that computes in float64."""
-        return TargetModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name)
+        return TextModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name)
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -103,13 +103,13 @@ class TargetModel(Target):
         return min(limit, claimed)
 
     @property
-    def word_table(self) -> Tensor:
+    def token_embedding(self) -> Tensor:
         return self.adapter.words.weight.detach()
 
     @functools.cached_property
     def text_tokens(self) -> Tensor:
         """A mask over the vocabulary: True for tokens that can stand in a text (not special, not reserved)."""
-        size = self.word_table.shape[0]
+        size = self.token_embedding.shape[0]
         allowed = torch.zeros(size, dtype=torch.bool)
         for token, index in self.tokenizer.get_vocab().items():
             if index < size and not _RESERVED.match(token):
@@ -131,9 +131,9 @@ class TargetModel(Target):
                 )
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
-            if max(row) >= len(self.word_table):
+            if max(row) >= len(self.token_embedding):
                 raise GradleakError(
-                    f"text {number} has the token {max(row)}, and {self.name} knows {len(self.word_table)} tokens; "
+                    f"text {number} has the token {max(row)}, and {self.name} knows {len(self.token_embedding)} tokens; "
                     "is the tokenizer another model's?"
                 )
         return self.pad(rows)
@@ -160,7 +160,7 @@ class TargetModel(Target):
 
     def embed(self, ids: Tensor) -> Tensor:
         """Word embeddings of token ids: the form in which attackers hold their dummies."""
-        return self.word_table[ids]
+        return self.token_embedding[ids]
 
     # --- loss -------------------------------------------------------------------------------------
 
@@ -229,9 +229,9 @@ class TargetModel(Target):
             raise GradleakError(f"the manifest grants a length outside {frame + 1} to {self.max_length}")
 
 
-def text_target(model: Target, what: str) -> TargetModel:
+def text_target(model: Target, what: str) -> TextModel:
     """The model as one of text; what works on the parts of a Transformer is refused for any other."""
-    if not isinstance(model, TargetModel):
+    if not isinstance(model, TextModel):
         raise GradleakError(f"{what} is for text models; {model.name} reads {model.examples}")
     return model
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.progress import SILENT, Progress
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 class Prior(Protocol):
@@ -26,7 +26,7 @@ class Prior(Protocol):
         ...
 
 
-def load_prior(spec: str, model: TargetModel, progress: Progress = SILENT) -> Prior | None:
+def load_prior(spec: str, model: TextModel, progress: Progress = SILENT) -> Prior | None:
     """The prior of that name for this target: "ngram", "none", or a causal language model by folder or hub id."""
     if spec == "none":
         return None

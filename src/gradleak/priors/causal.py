@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.load import load_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 SENTENCES_AT_ONCE = 64
 # Texts whose score is kept: candidates come back round after round.
@@ -23,7 +23,7 @@ class CausalPrior:
     makes candidates comparable whatever the two tokenizers do.
     """
 
-    def __init__(self, language_model: TargetModel, target: TargetModel) -> None:
+    def __init__(self, language_model: TextModel, target: TextModel) -> None:
         self.name = language_model.name
         self._lm = language_model
         self._target = target
@@ -33,7 +33,7 @@ class CausalPrior:
         self._totals: dict[str, float] = {}
 
     @classmethod
-    def load(cls, source: str, target: TargetModel, progress: Progress = SILENT) -> CausalPrior:
+    def load(cls, source: str, target: TextModel, progress: Progress = SILENT) -> CausalPrior:
         """Load the language model by folder or hub id."""
         device = str(target.device)
         language_model = load_model(source, task="causal-lm", device=device, progress=progress)

@@ -23,7 +23,7 @@ from torch import Tensor
 from gradleak.core import assets
 from gradleak.core.files import replacing
 from gradleak.core.progress import SILENT, Progress
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -133,9 +133,9 @@ def count_ngrams(sentences: Iterable[Sequence[int]], vocabulary: int) -> NgramPr
     return NgramPrior(vocabulary, unigram, _level(pairs, pair_contexts, base), _level(trigrams, counts, base))
 
 
-def load_ngram(model: TargetModel, progress: Progress = SILENT) -> NgramPrior:
+def load_ngram(model: TextModel, progress: Progress = SILENT) -> NgramPrior:
     """The prior for this target's tokenizer, counted on first use and cached."""
-    vocabulary = int(model.word_table.shape[0])
+    vocabulary = int(model.token_embedding.shape[0])
     listing = json.dumps(sorted(model.tokenizer.get_vocab().items()))
     corpus = assets.find(CORPUS).files[0].sha256
     key = hashlib.sha256(f"{FORMAT} {DISCOUNT} {corpus} {vocabulary} {listing}".encode()).hexdigest()[:16]
@@ -182,7 +182,7 @@ def _corpus_sentences(folder: Path) -> list[str]:
     return [s for s in sentences if s.strip()]
 
 
-def _tokenised(model: TargetModel, sentences: list[str], progress: Progress) -> Iterator[list[int]]:
+def _tokenised(model: TextModel, sentences: list[str], progress: Progress) -> Iterator[list[int]]:
     progress.begin("counting the n-gram prior", len(sentences), "sentences")
     for start in range(0, len(sentences), _LINES_AT_ONCE):
         part = sentences[start : start + _LINES_AT_ONCE]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.scoring.assign import best_assignment
 from gradleak.scoring.batch import batch_metrics
 from gradleak.scoring.entities import NERR, entity_recall, named_entities
@@ -43,9 +43,7 @@ class Score(BaseModel):
     pairs: list[Pair]
 
 
-def score(
-    reconstruction: Reconstruction, texts: Sequence[str], model: TargetModel, *, entities: bool = False
-) -> Score:
+def score(reconstruction: Reconstruction, texts: Sequence[str], model: TextModel, *, entities: bool = False) -> Score:
     """Compare a reconstruction with the true texts.
 
     Both sides are compared as the model's tokens tell them apart (an uncased model cannot leak case), with
@@ -99,7 +97,7 @@ def by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {name: [one[name] for one in scores if name in one] for name in names}
 
 
-def _compare(truth: Sequence[int], guess: Sentence, model: TargetModel) -> dict[str, float]:
+def _compare(truth: Sequence[int], guess: Sentence, model: TextModel) -> dict[str, float]:
     return {
         **rouge(model.decode(truth), guess.text),
         "token_accuracy": token_accuracy(truth, guess.tokens),

@@ -25,7 +25,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import Row
 from gradleak.models.families import Task
 from gradleak.models.load import BUILT_IN, save_model
-from gradleak.models.text import Batch, TargetModel
+from gradleak.models.text import Batch, TextModel
 from gradleak.training.checkpoints import METRICS_FILE, checkpoint_folder, kept_checkpoints, kept_steps
 from gradleak.training.classes import classification_metrics
 from gradleak.training.perplexity import perplexity
@@ -68,7 +68,7 @@ class FinetuneSettings(BaseModel):
 
 
 def finetune(
-    model: TargetModel,
+    model: TextModel,
     rows: Sequence[Row],
     out: Path,
     settings: FinetuneSettings,
@@ -105,7 +105,7 @@ def finetune(
     return "completed", metrics
 
 
-def write_model(model: TargetModel, folder: Path, metrics: Mapping[str, Any]) -> None:
+def write_model(model: TextModel, folder: Path, metrics: Mapping[str, Any]) -> None:
     """A folder that `load_model` takes, with how good the model is."""
     save_model(model.module, model.tokenizer, folder)
     write_text(folder / METRICS_FILE, json.dumps(metrics, indent=2) + "\n")
@@ -134,7 +134,7 @@ def default_model(task: Task | None) -> str:
 
 
 def split_rows(
-    rows: Sequence[Row], model: TargetModel, settings: FinetuneSettings
+    rows: Sequence[Row], model: TextModel, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
     """Shuffled examples for training and for the test; texts that are too long or have nothing to predict are not."""
     shortest = 2 if model.task == "causal-lm" else 1
@@ -152,7 +152,7 @@ def split_rows(
     return examples[kept:], examples[:kept]
 
 
-def _class_of(row: Row, model: TargetModel) -> int | None:
+def _class_of(row: Row, model: TextModel) -> int | None:
     if model.task == "causal-lm":
         return None
     if row.label is None:
@@ -161,7 +161,7 @@ def _class_of(row: Row, model: TargetModel) -> int | None:
 
 
 def evaluate(
-    model: TargetModel, examples: Sequence[Example], batch_size: int, progress: Progress = SILENT
+    model: TextModel, examples: Sequence[Example], batch_size: int, progress: Progress = SILENT
 ) -> dict[str, float]:
     """Accuracy, F1 and MCC of a classifier, the perplexity of a language model."""
     if model.task == "causal-lm":
@@ -182,7 +182,7 @@ class _Run:
     """The state of one training: weights, optimiser, step."""
 
     def __init__(
-        self, model: TargetModel, examples: Sequence[Example], settings: FinetuneSettings, folder: Path, identity: str
+        self, model: TextModel, examples: Sequence[Example], settings: FinetuneSettings, folder: Path, identity: str
     ) -> None:
         self.model, self.examples, self.settings, self.identity = model, examples, settings, identity
         self.path = folder / STATE_FILE

@@ -22,7 +22,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.data.texts import Row
 from gradleak.defenses.chains import Chain
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import ClientRule
 
 # Far below any gradient, so that a step depends on the shape of the updates and not on their size.
@@ -56,7 +56,7 @@ class Example:
     label: int
 
 
-def examples(rows: Sequence[Row], model: TargetModel, max_tokens: int) -> list[Example]:
+def examples(rows: Sequence[Row], model: TextModel, max_tokens: int) -> list[Example]:
     """The rows that are short enough, with their classes."""
     limit = min(max_tokens, model.max_length)
     frame = len(model.prefix) + len(model.suffix)
@@ -87,17 +87,17 @@ def split(pool: Sequence[Example], settings: RoundSettings, seed: int) -> tuple[
 
 
 def federate(
-    model: TargetModel,
+    model: TextModel,
     train: Sequence[Example],
     settings: RoundSettings,
     *,
     chain: Chain = (),
-    rule: ClientRule | str = "fedsgd",
+    client: ClientRule | str = "fedsgd",
     seed: int = 0,
     budget: Budget | None = None,
     progress: Progress = SILENT,
     what: str = "training",
-) -> TargetModel | None:
+) -> TextModel | None:
     """A trained copy of the model, or None if the budget ended the rounds. The model itself stays as it is.
 
     Rows and seeds depend on `seed` and the round alone, so every defence meets the same clients.
@@ -105,16 +105,16 @@ def federate(
     own = model.copied()
     weights = own.parameters()
     optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
-    sender, limit = Client(own, rule=rule, defenses=chain), budget or Budget()
+    sender, limit = Client(own, client=client, defenses=chain), budget or Budget()
     progress.begin(what, settings.rounds, "rounds")
     try:
         for number in range(settings.rounds):
             sums = Mean()
-            for client, rows in enumerate(_draw(train, settings, seed, number)):
+            for sender_number, rows in enumerate(_draw(train, settings, seed, number)):
                 if limit.over:
                     return None
                 texts, labels = [e.row.text for e in rows], [e.label for e in rows]
-                sums.add(sender.update(texts, labels, derive_seed(seed, "client", number, client)).tensors)
+                sums.add(sender.update(texts, labels, derive_seed(seed, "client", number, sender_number)).tensors)
             optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
             server_step(weights, sums.value(), optimizer)
             progress.advance(number + 1)

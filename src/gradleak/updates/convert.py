@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.load import save_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.integrations.form import Form
 from gradleak.updates.integrations.recording import Recorder, with_weights
 from gradleak.updates.unpack import SECONDS
@@ -24,7 +24,7 @@ SPLIT = "how the steps shared the sentences out is not known; each is taken as o
 
 
 def convert_weights(
-    model: TargetModel,
+    model: TextModel,
     before: Path,
     after: Path,
     out: Path,
@@ -56,7 +56,7 @@ def convert_weights(
 
 
 def convert_gradient(
-    model: TargetModel,
+    model: TextModel,
     gradient: Path,
     out: Path,
     *,

@@ -45,7 +45,7 @@ def test_updates_are_those_of_our_own_client(target, tmp_path, rule):
     model = load_model(places["model"])
     for number in range(3):
         update = load_update(places[f"client-{100 + number}"], model)
-        ours = Client(target, rule=rule).update(TEXTS[number], LABELS)
+        ours = Client(target, client=rule).update(TEXTS[number], LABELS)
         assert update.manifest.client == rule
         assert update.manifest.known == ours.manifest.known
         assert update.manifest.model_fingerprint == target.fingerprint == model.fingerprint
@@ -143,7 +143,7 @@ def test_tied_weights_are_there_once(tmp_path):
     assert "lm_head.weight" in target.module.state_dict()
     places, _ = run(target, tmp_path)
     update = load_update(places["client-100"], load_model(places["model"]))
-    ours = Client(target, rule=RULE).update(TEXTS[0])
+    ours = Client(target, client=RULE).update(TEXTS[0])
     assert update.tensors.keys() <= ours.tensors.keys()
     assert "lm_head.weight" not in update.tensors
     assert all(torch.allclose(tensor, ours.tensors[name], atol=1e-6) for name, tensor in update.tensors.items())

@@ -89,7 +89,7 @@ def test_steps_of_sgd_are_a_fedavg_update(model, tmp_path):
     assert update.manifest.client == rule
     assert update.manifest.notes == ()
     assert update.known.batch_size == 4
-    ours = Client(model, rule=rule).update(TEXTS, LABELS)
+    ours = Client(model, client=rule).update(TEXTS, LABELS)
     assert all(torch.allclose(tensor, ours.tensors[name], atol=1e-5) for name, tensor in update.tensors.items())
 
 

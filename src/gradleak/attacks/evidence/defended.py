@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.spans.certify import attention_parts
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # A plain gradient's attention matrices have hardly any exact zero; beyond this share somebody put them there.
@@ -38,7 +38,7 @@ class Seen:
     clipped: bool = False
 
 
-def what_shows(update: Update, model: TargetModel) -> Seen:
+def what_shows(update: Update, model: TextModel) -> Seen:
     """What a defence has left in this update for all to see."""
     tensors = _telling_tensors(update, model)
     told = {spec.partition(":")[0] for spec in update.manifest.defenses}
@@ -91,7 +91,7 @@ def grid_step(tensor: Tensor) -> float | None:
     return step if even and float(levels[-1]) <= MOST_LEVELS else None
 
 
-def _telling_tensors(update: Update, model: TargetModel) -> list[Tensor]:
+def _telling_tensors(update: Update, model: TextModel) -> list[Tensor]:
     """The attention matrices of an update, or the other matrices of its layers where it has none of them."""
     layers = range(len(model.adapter.parts))
     attention = {part.weight_name for layer in layers for part in attention_parts(model, layer)}

@@ -18,7 +18,7 @@ from gradleak.attacks.evidence.rows import present_rows
 from gradleak.attacks.spans.candidates import CHUNK, first_inputs
 from gradleak.attacks.spans.certify import attention_parts
 from gradleak.attacks.spans.unmix import unmix
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
@@ -30,7 +30,7 @@ class Hints:
     places: Tensor
 
 
-def hints(update: Update, model: TargetModel, length: int, sentences: int, keep: int) -> Hints | None:
+def hints(update: Update, model: TextModel, length: int, sentences: int, keep: int) -> Hints | None:
     """`keep` tokens a position and sentence for positions up to a length; None if the update points at nothing.
 
     A token's score at a position is the part of its input along the leading directions, plus, where rows of the
@@ -52,12 +52,12 @@ def hints(update: Update, model: TargetModel, length: int, sentences: int, keep:
     return Hints(torch.cat([best.flatten(), tokens]).unique(), best)
 
 
-def points_anywhere(update: Update, model: TargetModel) -> bool:
+def points_anywhere(update: Update, model: TextModel) -> bool:
     """Whether there is anything to take hints from."""
     return leading_directions(update, model) is not None or clear_rows(update, model) is not None
 
 
-def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
+def leading_directions(update: Update, model: TextModel) -> Tensor | None:
     """Directions the first layer's inputs have, (directions, width), each as long as it is sure."""
     carriers = [carrier for carrier in (p.carrier(update.tensors) for p in attention_parts(model, 0)) if carrier]
     matrices = [carrier.matrix for carrier in carriers if carrier.map is None] or _keys(update, model)
@@ -69,10 +69,10 @@ def leading_directions(update: Update, model: TargetModel) -> Tensor | None:
     edge = EDGE * tail_level(sizes, stacked.shape) * (rows**0.5 + columns**0.5)
     sure = 1 - (edge / sizes.clamp_min(1e-300)).square()
     kept = sure > 0
-    return (directions[kept] * sure[kept].sqrt()[:, None]).to(model.word_table) if bool(kept.any()) else None
+    return (directions[kept] * sure[kept].sqrt()[:, None]).to(model.token_embedding) if bool(kept.any()) else None
 
 
-def _keys(update: Update, model: TargetModel) -> list[Tensor]:
+def _keys(update: Update, model: TextModel) -> list[Tensor]:
     """The keys' gradient where no other matrix sees the first layer's inputs, with the direction that it misses.
 
     Softmax ignores what is common to all keys of a sentence, so only differences of inputs show. The first special
@@ -85,7 +85,7 @@ def _keys(update: Update, model: TargetModel) -> list[Tensor]:
     return [carrier.matrix, F.normalize(first, dim=-1).to(carrier.matrix) * carrier.matrix.norm()]
 
 
-def clear_rows(update: Update, model: TargetModel) -> Tensor | None:
+def clear_rows(update: Update, model: TextModel) -> Tensor | None:
     """The tokens whose rows of the word table stand out from the noise; None if the rows tell nothing.
 
     A language model's rows all take part in every prediction and tell nothing this way.
@@ -96,12 +96,12 @@ def clear_rows(update: Update, model: TargetModel) -> Tensor | None:
     return present_rows(table)
 
 
-def _along(model: TargetModel, tokens: Tensor, length: int, directions: Tensor) -> Tensor:
+def _along(model: TextModel, tokens: Tensor, length: int, directions: Tensor) -> Tensor:
     inputs = F.normalize(first_inputs(model, tokens, length), dim=-1)
     return (inputs @ directions.T).square().sum(dim=-1)
 
 
-def _shares(update: Update, model: TargetModel, tokens: Tensor, length: int) -> Tensor:
+def _shares(update: Update, model: TextModel, tokens: Tensor, length: int) -> Tensor:
     """How much of each token's row lies at each position; the same everywhere if positions were not sent."""
     positions = model.adapter.positions
     table = None if positions is None else update.tensors.get(model.adapter.parameter_of(positions))

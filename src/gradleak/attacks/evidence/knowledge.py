@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gradleak.attacks.evidence.labels import arrangements, label_counts, label_of_one
 from gradleak.attacks.evidence.lengths import length_guesses, longest_sentence, total_tokens
 from gradleak.core.errors import GradleakError
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
@@ -22,7 +22,7 @@ class Knowledge:
     found: list[str]
 
 
-def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[Knowledge]:
+def gather(update: Update, model: TextModel, attack: str, most: int) -> list[Knowledge]:
     """Take what is granted, find the rest: one entry if the gradient tells, else up to `most` guesses, best first."""
     known = update.known
     size = known.size
@@ -44,7 +44,7 @@ def gather(update: Update, model: TargetModel, attack: str, most: int) -> list[K
     return [guess for _, guess in sorted(guesses, key=lambda entry: entry[0])[:most]]
 
 
-def _lengths(update: Update, model: TargetModel, size: int) -> Iterator[list[int]]:
+def _lengths(update: Update, model: TextModel, size: int) -> Iterator[list[int]]:
     if update.known.lengths is not None:
         return iter([list(update.known.lengths)])
     longest = longest_sentence(update, model)
@@ -52,7 +52,7 @@ def _lengths(update: Update, model: TargetModel, size: int) -> Iterator[list[int
     return length_guesses(model, size, longest, total)
 
 
-def _told_labels(update: Update, model: TargetModel, size: int) -> list[int] | None:
+def _told_labels(update: Update, model: TextModel, size: int) -> list[int] | None:
     """The labels where they are granted or plain to see; none for a language model; None if they must be guessed."""
     if model.task != "classification":
         return []

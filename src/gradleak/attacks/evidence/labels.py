@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.attacks.evidence.sharing import sharings
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Sentences of random words whose predictions stand for those of the unknown ones.
@@ -18,7 +18,7 @@ SAMPLES = 32
 SAMPLE_LENGTH = 12
 
 
-def label_of_one(update: Update, model: TargetModel) -> int | None:
+def label_of_one(update: Update, model: TextModel) -> int | None:
     """The class of a single example: cross-entropy pulls only the true class's logit up.
 
     The bias gradient is (probability − one for the true class), so one entry is negative. Without a bias
@@ -33,7 +33,7 @@ def label_of_one(update: Update, model: TargetModel) -> int | None:
     return int((directions @ directions.T).sum(dim=1).argmin())
 
 
-def label_counts(update: Update, model: TargetModel, size: int) -> Iterator[tuple[int, ...]]:
+def label_counts(update: Update, model: TextModel, size: int) -> Iterator[tuple[int, ...]]:
     """How many sentences each class may have, likeliest first.
 
     The bias gradient is the mean probability minus the share of each class. The probabilities of the unknown
@@ -90,7 +90,7 @@ def _orders(labels: list[int]) -> Iterator[list[int]]:
         order[here + 1 :] = reversed(order[here + 1 :])
 
 
-def _head(update: Update, model: TargetModel) -> tuple[Tensor | None, Tensor | None]:
+def _head(update: Update, model: TextModel) -> tuple[Tensor | None, Tensor | None]:
     name = model.adapter.name_of(model.adapter.output_layer)
     return update.tensors.get(f"{name}.bias"), update.tensors.get(f"{name}.weight")
 
@@ -107,7 +107,7 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 @torch.no_grad()
-def _typical_probabilities(model: TargetModel) -> Tensor:
+def _typical_probabilities(model: TextModel) -> Tensor:
     words = model.text_tokens.nonzero()[:, 0].cpu()
     generator = torch.Generator().manual_seed(0)
     picks = words[torch.randint(len(words), (SAMPLES, SAMPLE_LENGTH), generator=generator)].tolist()

@@ -11,7 +11,7 @@ from gradleak.attacks.evidence.sharing import sharings
 from gradleak.attacks.spans.certify import tells_every_token
 from gradleak.attacks.spans.spans import numerical_rank
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Below this share of the largest row, a gradient row is rounding.
@@ -24,7 +24,7 @@ LONGEST = 32
 ATTENTION = ("query", "key", "value")
 
 
-def longest_sentence(update: Update, model: TargetModel) -> int | None:
+def longest_sentence(update: Update, model: TextModel) -> int | None:
     """The longest sentence's token count: position rows beyond it have no gradient."""
     table = model.adapter.positions
     gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
@@ -41,7 +41,7 @@ def longest_sentence(update: Update, model: TargetModel) -> int | None:
     return found if found >= shortest_sentence(model) else None
 
 
-def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | None:
+def total_tokens(update: Update, model: TextModel, sentences: int) -> int | None:
     """The token count of the whole batch: each token adds one to the rank of a layer's gradient.
 
     Where values and feed-forward matrices were not sent, others tell.
@@ -58,7 +58,7 @@ def total_tokens(update: Update, model: TargetModel, sentences: int) -> int | No
     return None
 
 
-def _rank_of(update: Update, model: TargetModel, layer: int, part: Part) -> int | None:
+def _rank_of(update: Update, model: TextModel, layer: int, part: Part) -> int | None:
     """The rank of a matrix that was sent, if it shows and if it tells of all tokens."""
     # Where positions are not added, the first layer's inputs are the tokens alone, and repeated ones show once.
     repeats = layer == 0 and part.role in ATTENTION and model.adapter.positions is None
@@ -68,7 +68,7 @@ def _rank_of(update: Update, model: TargetModel, layer: int, part: Part) -> int 
     return _rank(carrier.matrix)
 
 
-def _hidden(model: TargetModel, layer: int, role: str, sentences: int) -> int:
+def _hidden(model: TextModel, layer: int, role: str, sentences: int) -> int:
     """Tokens that add nothing to a matrix's rank.
 
     An encoder's keys show differences within a sentence only, since softmax ignores what is common to all. A
@@ -82,7 +82,7 @@ def _hidden(model: TargetModel, layer: int, role: str, sentences: int) -> int:
     return alike * (sentences - 1)
 
 
-def length_guesses(model: TargetModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:
+def length_guesses(model: TextModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:
     """Token counts a batch may have, longest sentence first; one guess where the gradient tells them all."""
     shortest = shortest_sentence(model)
     if size == 1:
@@ -120,11 +120,11 @@ def _rank(gradient: Tensor) -> int | None:
     return rank if 0 < rank < min(gradient.shape) else None
 
 
-def shortest_sentence(model: TargetModel) -> int:
+def shortest_sentence(model: TextModel) -> int:
     """The fewest tokens a sentence has: one between the special ones."""
     return len(model.prefix) + len(model.suffix) + 1
 
 
-def _unseen(model: TargetModel) -> int:
+def _unseen(model: TextModel) -> int:
     """A language model predicts nothing from a sentence's last token, so it leaves no trace."""
     return 1 if model.task == "causal-lm" else 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.spans.certify import attention_parts, joint_span
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 ROUNDS = 20
@@ -16,7 +16,7 @@ ROUNDS = 20
 EDGE = 1.02
 
 
-def noise_level(update: Update, model: TargetModel) -> float:
+def noise_level(update: Update, model: TextModel) -> float:
     """The standard deviation of noise on every entry, 0 if the spectra show none.
 
     A gradient's matrices have as many directions as the batch has tokens; the rest of their spectrum is noise.

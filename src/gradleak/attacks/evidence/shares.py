@@ -7,11 +7,11 @@ import torch
 from gradleak.attacks.evidence.defended import grid_step
 from gradleak.attacks.evidence.noise import noise_level
 from gradleak.matching.parameters import typical_entry
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
-def signal_shares(update: Update, model: TargetModel) -> dict[str, float] | None:
+def signal_shares(update: Update, model: TextModel) -> dict[str, float] | None:
     """For every parameter the share of its squared update that is signal, 0 to 1; None where all of it is.
 
     Noise shows in the spectrum, rounding to a grid in the values. A client that sends weights rounds each of them
@@ -25,7 +25,7 @@ def signal_shares(update: Update, model: TargetModel) -> dict[str, float] | None
     return {name: max(0.0, 1 - errors[name] / power) if power else 0.0 for name, power in powers.items()}
 
 
-def _error_powers(update: Update, model: TargetModel) -> dict[str, float]:
+def _error_powers(update: Update, model: TextModel) -> dict[str, float]:
     """The mean squared error on an entry of every parameter."""
     rule = update.manifest.client
     if rule.name == "fedsgd":

@@ -15,7 +15,7 @@ from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, p
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import attention_parts, joint_span
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Positions at which tokens are looked for when the update does not say how long sentences are.
@@ -41,7 +41,7 @@ class Tokens:
     counts: dict[int, int] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
 
-    def told(self, model: TargetModel, chosen: Sequence[int]) -> Told:
+    def told(self, model: TextModel, chosen: Sequence[int]) -> Told:
         """The bag and the counts of some of them, under the tokenizer's names, as a reconstruction tells them."""
         names = [str(name) for name in model.tokenizer.convert_ids_to_tokens(list(chosen))]
         named = list(zip(names, chosen, strict=True))
@@ -51,7 +51,7 @@ class Tokens:
         }
 
 
-def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", spans: bool = True) -> Tokens:
+def tokens_of(model: TextModel, gradient: Update, rule: RowRule = "norm", spans: bool = True) -> Tokens:
     """The tokens of the batch that made this gradient.
 
     A word table of its own moves only in the rows of the tokens that were read. One that is also the output layer
@@ -89,7 +89,7 @@ def tokens_of(model: TargetModel, gradient: Update, rule: RowRule = "norm", span
     return found
 
 
-def _head(model: TargetModel, gradient: Update) -> Tensor | None:
+def _head(model: TextModel, gradient: Update) -> Tensor | None:
     """The gradient of a language model's output layer, one row a token; None if it was not sent."""
     if model.task != "causal-lm":
         return None
@@ -98,16 +98,16 @@ def _head(model: TargetModel, gradient: Update) -> Tensor | None:
     return gradient.tensors.get(model.adapter.parameter_of(model.adapter.words if tied else output))
 
 
-def _in_the_span(model: TargetModel, gradient: Update) -> Tensor | None:
+def _in_the_span(model: TextModel, gradient: Update) -> Tensor | None:
     """The tokens that fit the first layer's span at some position; None if it has no visible end."""
     span = joint_span(gradient.tensors, attention_parts(model, 0))
     if span is None:
         return None
-    vocabulary = torch.arange(len(model.word_table), device=model.device)
+    vocabulary = torch.arange(len(model.token_embedding), device=model.device)
     return vocabulary[fitting(model, span, vocabulary, _positions(model, gradient)).any(dim=1)]
 
 
-def _positions(model: TargetModel, gradient: Update) -> int:
+def _positions(model: TextModel, gradient: Update) -> int:
     """How many positions there are to try: one where the first layer does not see them."""
     if model.adapter.positions is None:
         return 1

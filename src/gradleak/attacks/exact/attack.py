@@ -15,7 +15,7 @@ from gradleak.attacks.reasons import told
 from gradleak.core.budget import Budget
 from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
@@ -29,7 +29,7 @@ class Exact(Attack):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,
@@ -61,14 +61,14 @@ def show_in(progress: Progress, done: int) -> Callable[[str], None]:
     return lambda text: progress.advance(done, text=text)
 
 
-def recover(gradient: Update, model: TargetModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
+def recover(gradient: Update, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """Everything that can be proved about one gradient."""
     if model.adapter.family.kind == "decoder":
         return recover_decoder(model, gradient, budget, show)
     return recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
 
 
-def as_reconstruction(outcome: Outcome, model: TargetModel) -> Reconstruction:
+def as_reconstruction(outcome: Outcome, model: TextModel) -> Reconstruction:
     """The outcome in the form that all attacks share."""
     labels = [sentence.label for sentence in outcome.sentences]
     known = [label for label in labels if label is not None]
@@ -85,7 +85,7 @@ def as_reconstruction(outcome: Outcome, model: TargetModel) -> Reconstruction:
     )
 
 
-def as_sentence(recovered: Recovered, model: TargetModel) -> Sentence:
+def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
     """One sentence with its certificate; it counts as proved only if it is whole."""
     tokens = model.content(recovered.tokens)
     certificate = recovered.certificate

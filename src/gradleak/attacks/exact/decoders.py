@@ -16,11 +16,11 @@ from gradleak.attacks.spans.certify import Certifier, attention_parts, joint_spa
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
-def recover_decoder(model: TargetModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
+def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
     first = attention_parts(model, 0)
     layer, mixed = mixed_layer(model, update.tensors)
@@ -81,7 +81,7 @@ def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int,
 
 
 def _explained(
-    model: TargetModel, update: Update, behind: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
+    model: TextModel, update: Update, behind: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
 ) -> Explained | None:
     """A sentence's label and share, by those of its tokens whose states no other sentence has."""
     names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
@@ -89,7 +89,7 @@ def _explained(
     return explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
 
 
-def _positions(model: TargetModel, update: Update) -> range:
+def _positions(model: TextModel, update: Update) -> range:
     """The positions that tokens may have: those the position table has a gradient for, if it was sent."""
     table = model.adapter.positions
     gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
@@ -100,7 +100,7 @@ def _positions(model: TargetModel, update: Update) -> range:
     return range(int(used.min()), int(used.max()) + 1)
 
 
-def _last_tokens(model: TargetModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:
+def _last_tokens(model: TextModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:
     part = model.adapter.parts[-1]["ffn_out"]
     if part.weight_name not in update.tensors:
         return None

@@ -18,7 +18,7 @@ from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, 
 from gradleak.attacks.spans.spans import Span
 from gradleak.attacks.spans.unmix import table_rows, unmix
 from gradleak.core.budget import Budget
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Starts for every possible length in the first round; twice as many after a round that found nothing.
@@ -41,7 +41,7 @@ BLOCK = 24
 
 
 def recover_encoder(
-    model: TargetModel, update: Update, generator: torch.Generator, budget: Budget, show: Callable[[str], None]
+    model: TextModel, update: Update, generator: torch.Generator, budget: Budget, show: Callable[[str], None]
 ) -> Outcome:
     """All sentences of the update that can be found and proved."""
     missing = not_in_update(update, [attention_parts(model, 0), mixed_layer(model, update.tensors)[1]])
@@ -56,7 +56,7 @@ def recover_encoder(
 class EncoderRecovery:
     """The rounds on one update, and what they have found so far."""
 
-    def __init__(self, model: TargetModel, update: Update, generator: torch.Generator) -> None:
+    def __init__(self, model: TextModel, update: Update, generator: torch.Generator) -> None:
         self.model = model
         self.size = update.known.size
         self.generator = generator
@@ -72,7 +72,7 @@ class EncoderRecovery:
         self.original = dict(self.left)
         self.certifier = Certifier(model, update)
         self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
-        self._exact: TargetModel | None = None
+        self._exact: TextModel | None = None
         self.found: list[Recovered] = []
         self.bag: dict[int, float] = {}
         self.seen: tuple[Tensor, int] | None = None
@@ -166,10 +166,10 @@ class EncoderRecovery:
             self.left = peeled(self.left, told)
         return True
 
-    def _double(self) -> TargetModel:
+    def _double(self) -> TextModel:
         """The model in float64: what is peeled off must be more exact than what is left."""
         if self._exact is None:
-            self._exact = self.model.doubled()
+            self._exact = self.model.to_float64()
         return self._exact
 
     # --- which tokens, where ----------------------------------------------------------------------
@@ -219,7 +219,7 @@ class EncoderRecovery:
             return self._rows(self.words)
         if self.seen is not None:  # what is left of an update can hold no others
             return self.seen[0]
-        return torch.arange(len(self.model.word_table), device=self.model.device)
+        return torch.arange(len(self.model.token_embedding), device=self.model.device)
 
     def _longest(self) -> int | None:
         if self.positions not in self.left:

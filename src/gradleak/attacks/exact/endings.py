@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gradleak.attacks.exact.growing import Prefix
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # The best label must fit this many times better than the next one.
 CLEAR = 4.0
@@ -45,7 +45,7 @@ class _Sentence:
     turn: Tensor
 
 
-def endings(model: TargetModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> list[Ending]:
+def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> list[Ending]:
     """The last tokens of sentences known but for these, in order, from the last feed-forward matrix's gradient.
 
     `prefixes` must be all sentences of the batch: a missing one would leak into the others' signals.
@@ -75,7 +75,7 @@ def _ending(wanted: Tensor, head: Tensor, turn: Tensor) -> Ending:
     return Ending(int(best.indices[0]), bool(best.values[1] > CLEAR * best.values[0]))
 
 
-def _sentence(model: TargetModel, part: Part, prefix: Prefix) -> _Sentence:
+def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     caught: dict[str, Tensor] = {}
 
     def hook(module: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:

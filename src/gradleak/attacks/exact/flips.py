@@ -16,7 +16,7 @@ from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Below this energy a sentence is worth an exact check; wrong ones stay far above, right ones far below.
 PROMISING = 1e-5
@@ -29,11 +29,11 @@ CHUNK = 512
 class Energy:
     """The energy of many sentences at once, in fp32."""
 
-    def __init__(self, model: TargetModel, span: Span, part: Part) -> None:
+    def __init__(self, model: TextModel, span: Span, part: Part) -> None:
         """`part` is one that sees what the span is of."""
         self.model = model
         self.span = span
-        self.complement = span.complement.to(model.word_table)
+        self.complement = span.complement.to(model.token_embedding)
         self.probe = Probe(model, [model.adapter.parts[0]["query"], part])
 
     def values(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class Energy:
 class Frames:
     """Sentences of given lengths over choices: special tokens in place, padding behind."""
 
-    def __init__(self, model: TargetModel, choices: Choices, lengths: Tensor) -> None:
+    def __init__(self, model: TextModel, choices: Choices, lengths: Tensor) -> None:
         places = torch.arange(len(choices.tokens), device=lengths.device)
         self.choices = choices
         self.mask = places < lengths[:, None]

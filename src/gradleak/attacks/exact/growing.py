@@ -19,7 +19,7 @@ from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Tokens of all prefixes and their candidates that go through the first layer at once.
 CHUNK = 8192
@@ -72,7 +72,7 @@ class Spans:
 class Growth:
     """Grows all sentences of a batch side by side."""
 
-    def __init__(self, model: TargetModel, spans: Spans, positions: range) -> None:
+    def __init__(self, model: TextModel, spans: Spans, positions: range) -> None:
         """`positions` are those that tokens may have."""
         self.model = model
         self.positions = positions
@@ -80,7 +80,7 @@ class Growth:
         self.mixed = Membership(spans.mixed)
         self.following = Membership(spans.following) if spans.following is not None else None
         self.learned = model.adapter.positions is not None
-        self.vocabulary = torch.arange(len(model.word_table), device=model.device)
+        self.vocabulary = torch.arange(len(model.token_embedding), device=model.device)
         self.bag: dict[int, None] = {}
         self.overflow = False
         self.hurried = False
@@ -205,7 +205,7 @@ class Growth:
         places = torch.arange(total, device=ids.device).clamp_max(length)
         sees = torch.ones(total, total, dtype=torch.bool, device=ids.device).tril()
         sees[length:, length:] = torch.eye(len(bag), dtype=torch.bool, device=ids.device)
-        table = self.model.word_table
+        table = self.model.token_embedding
         blocked = torch.zeros(total, total, dtype=table.dtype, device=ids.device)
         blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
         mask = blocked[None, None].expand(len(prefixes), -1, -1, -1)

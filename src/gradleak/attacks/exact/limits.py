@@ -9,7 +9,7 @@ import torch
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.spans import numerical_rank
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
@@ -21,12 +21,12 @@ def not_in_update(update: Update, groups: Sequence[Sequence[Part]]) -> Reason | 
     return None
 
 
-def too_little(update: Update, model: TargetModel, tokens: int) -> Reason | None:
+def too_little(update: Update, model: TextModel, tokens: int) -> Reason | None:
     """A reason if what can be matched holds fewer independent numbers than the embeddings of so many tokens.
 
     A matrix of rank r tells r times (rows + columns) numbers at most. The word table has no gradient to match.
     """
-    unknown = tokens * model.word_table.shape[1]
+    unknown = tokens * model.token_embedding.shape[1]
     words = model.adapter.parameter_of(model.adapter.words)
     told = 0
     for name, tensor in update.tensors.items():

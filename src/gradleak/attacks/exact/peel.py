@@ -11,7 +11,7 @@ from torch import Tensor
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # How far from the identity the test below may be, relative to it.
 MISFIT = 0.05
@@ -37,7 +37,7 @@ class Explained:
     places: int
 
 
-def sentence_gradient(model: TargetModel, tokens: list[int], label: int | None, names: Collection[str]) -> Tensors:
+def sentence_gradient(model: TextModel, tokens: list[int], label: int | None, names: Collection[str]) -> Tensors:
     """The gradient of one sentence's own loss, of some parameters."""
     batch = model.pad([tokens])
     targets = batch.ids if label is None else torch.tensor([label], device=model.device)
@@ -48,7 +48,7 @@ def sentence_gradient(model: TargetModel, tokens: list[int], label: int | None, 
 
 
 def explain(
-    model: TargetModel, update: Tensors, span: Span, part: Part, tokens: list[int], places: list[int] | None = None
+    model: TextModel, update: Tensors, span: Span, part: Part, tokens: list[int], places: list[int] | None = None
 ) -> Explained | None:
     """Find label and share of a sentence by one matrix of the update, or None if no label fits.
 
@@ -98,7 +98,7 @@ def _multiple_of_identity(product: Tensor, places: list[int]) -> tuple[float, fl
     return scale, float((chosen / scale - eye).norm() / len(chosen) ** 0.5) if scale else float("inf")
 
 
-def add_up(model: TargetModel, update: Tensors, span: Span, part: Part, sentences: Sequence[list[int]]) -> bool:
+def add_up(model: TextModel, update: Tensors, span: Span, part: Part, sentences: Sequence[list[int]]) -> bool:
     """Whether the gradients of these sentences, with some label each, add up to the update.
 
     They are compared in one matrix, whose span tells the noise. A sentence that is missing, or of which only the
@@ -128,7 +128,7 @@ def peeled(update: Tensors, explained: Explained) -> dict[str, Tensor]:
     }
 
 
-def _states(model: TargetModel, part: Part, tokens: list[int]) -> list[Tensor]:
+def _states(model: TextModel, part: Part, tokens: list[int]) -> list[Tensor]:
     batch = model.pad([tokens])
     with torch.no_grad():
         return [seen[0] for seen in Probe(model, [part])(input_ids=batch.ids, mask=batch.mask.long())]

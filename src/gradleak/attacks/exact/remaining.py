@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from gradleak.attacks.exact.peel import sentence_gradient
 from gradleak.attacks.exact.recovery import Outcome, Recovered
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import ClientRule, Known, Update
 
 # How far from a whole number a share times the batch size may be, relative to it.
 ROUGHLY = 0.2
 
 
-def remaining(gradient: Update, outcome: Outcome, model: TargetModel) -> Update | None:
+def remaining(gradient: Update, outcome: Outcome, model: TextModel) -> Update | None:
     """The gradient without the sentences recovered, and what is then still granted; None if that cannot be told.
 
     The whole gradient is returned if nothing was recovered. What is left is scaled to the mean over its sentences.

@@ -25,7 +25,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
 from gradleak.matching.sizes import GradientSizes
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
@@ -69,7 +69,7 @@ class Film(Attack):
     Options = FilmOptions
     options: FilmOptions
 
-    def prepared(self, model: TargetModel) -> Film:
+    def prepared(self, model: TextModel) -> Film:
         if model.task != "causal-lm":
             raise GradleakError(
                 "film writes sentences with the attacked model, which must be a causal language model"
@@ -79,7 +79,7 @@ class Film(Attack):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,
@@ -98,7 +98,7 @@ class Film(Attack):
         return found
 
     def _one(
-        self, gradient: Update, model: TargetModel, generator: torch.Generator, budget: Budget, progress: Progress
+        self, gradient: Update, model: TextModel, generator: torch.Generator, budget: Budget, progress: Progress
     ) -> Reconstruction:
         tokens = tokens_of(model, gradient, self.options.rule, self.options.spans)
         content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
@@ -121,7 +121,7 @@ class Film(Attack):
 
     def _rounds(
         self,
-        model: TargetModel,
+        model: TextModel,
         explainer: Explainer | None,
         bag: Tensor,
         starts: Mapping[int, float],
@@ -179,7 +179,7 @@ class Film(Attack):
         return [one for one in distinct(told, SAME, ends) if stock.take(one.tokens[1:])]
 
     def _by_prior(
-        self, model: TargetModel, grown: Sequence[Grown], bag: Sequence[int], generator: torch.Generator
+        self, model: TextModel, grown: Sequence[Grown], bag: Sequence[int], generator: torch.Generator
     ) -> list[tuple[tuple[int, ...], float]]:
         """Reordered and ranked by perplexity and the gradient's norm; likelier ones get a higher confidence."""
         sizes, beta, ends = GradientSizes(model), self.options.beta, sentence_ends(model)
@@ -240,12 +240,12 @@ def _plain_settings(
     )
 
 
-def _show_in(progress: Progress, number: int, model: TargetModel) -> Callable[[Sequence[int]], None]:
+def _show_in(progress: Progress, number: int, model: TextModel) -> Callable[[Sequence[int]], None]:
     return lambda tokens: progress.advance(number, text=model.decode(tokens))
 
 
 def _reconstruction(
-    model: TargetModel,
+    model: TextModel,
     tokens: Tokens,
     content: Sequence[int],
     judged: Sequence[tuple[tuple[int, ...], float]],

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.attacks.spans.certify import attention_parts, joint_span
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Singular values so far below the largest are rounding.
@@ -60,7 +60,7 @@ def inverted(matrix: Tensor) -> Inverted:
 class Explainer:
     """A language model beside a copy of its upper layers that took a step along the inverted update."""
 
-    def __init__(self, model: TargetModel, update: Update) -> None:
+    def __init__(self, model: TextModel, update: Update) -> None:
         count = len(model.adapter.layers)
         self.model = model
         self.first = count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
@@ -151,13 +151,13 @@ class Reading:
             cache.batch_select_indices(rows)
 
 
-def _log_probs(model: TargetModel, states: Tensor, ids: Tensor) -> Tensor:
+def _log_probs(model: TextModel, states: Tensor, ids: Tensor) -> Tensor:
     """The log-probability of every token but the first."""
     logits = model.module.get_output_embeddings()(states[:, :-1])
     return logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=2)
 
 
-def _upper_layers(model: TargetModel, first: int) -> Any:
+def _upper_layers(model: TextModel, first: int) -> Any:
     """A copy of the base model that begins at a layer and takes that layer's input in the place of embeddings."""
     base, family = model.module.base_model, model.adapter.family
     shared = {id(parameter): parameter for parameter in base.parameters()}

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.film.explained import Explainer, Reading
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 class PlainReader:
     """The model alone, with a cache; shares are 0."""
 
-    def __init__(self, model: TargetModel, bag: Tensor) -> None:
+    def __init__(self, model: TextModel, bag: Tensor) -> None:
         self._model = model
         self._rows = _output_rows(model, bag)
         self._cache: Any = None
@@ -62,7 +62,7 @@ class ExplainedReader:
         return plain, shares
 
 
-def _output_rows(model: TargetModel, bag: Tensor) -> Tensor:
+def _output_rows(model: TextModel, bag: Tensor) -> Tensor:
     """The bag's rows of the output matrix: probabilities are those among the bag."""
     rows: Tensor = model.module.get_output_embeddings().weight.detach()[bag]
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Beside tokens with a capital letter, so many that the model itself would begin with.
 LIKELY = 64
@@ -13,7 +13,7 @@ SENTENCE_ENDS = (".", "!", "?")
 LINE_ENDED = ".\n"
 
 
-def start_tokens(model: TargetModel, bag: Tensor) -> dict[int, float]:
+def start_tokens(model: TextModel, bag: Tensor) -> dict[int, float]:
     """The tokens of a bag that a sentence may begin with, likeliest first, with their log-probabilities.
 
     Where the tokenizer puts a token of its own before every text that is the only one.
@@ -31,14 +31,14 @@ def start_tokens(model: TargetModel, bag: Tensor) -> dict[int, float]:
     return {int(bag[place]): float(likely[place]) for place in order}
 
 
-def sentence_ends(model: TargetModel) -> frozenset[int]:
+def sentence_ends(model: TextModel) -> frozenset[int]:
     """The tokens that end a sentence: its punctuation, and the model's own end."""
     vocabulary = model.tokenizer.get_vocab()
     marks = {index for mark in SENTENCE_ENDS for index in (vocabulary.get(mark), vocabulary.get(f"Ġ{mark}"))}
     return frozenset({index for index in marks if index is not None} | set(model.tokenizer.all_special_ids))
 
 
-def _beginning_a_line(model: TargetModel) -> Tensor:
+def _beginning_a_line(model: TextModel) -> Tensor:
     """The log-probability of every token where one line has ended and another begins.
 
     Behind a start token alone many models have no idea that a sentence begins.

@@ -14,7 +14,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Updates that are read at once.
@@ -32,7 +32,7 @@ class Lti(Attack):
     Options = LtiOptions
     options: LtiOptions
 
-    def prepared(self, model: TargetModel) -> Self:
+    def prepared(self, model: TextModel) -> Self:
         if not self.options.inverter:
             raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
         return self
@@ -40,7 +40,7 @@ class Lti(Attack):
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,
@@ -70,6 +70,6 @@ class Lti(Attack):
         return found
 
 
-def _sentence(read: Read, model: TargetModel) -> Sentence:
+def _sentence(read: Read, model: TextModel) -> Sentence:
     sure = sum(read.probabilities) / len(read.probabilities)
     return Sentence(text=model.decode(read.tokens), tokens=read.tokens, confidence=min(1.0, sure))

@@ -14,7 +14,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.data.windows import windows
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Sequences that are never learned from: enough to tell losses apart, few enough to look at often.
 HELD_OUT = 256
@@ -72,7 +72,7 @@ class Auxiliary:
 
 def gather_auxiliary(
     texts: Sequence[str],
-    model: TargetModel,
+    model: TextModel,
     *,
     length: int,
     size: int | None = None,
@@ -97,12 +97,12 @@ def gather_auxiliary(
     kept = min(HELD_OUT, len(pieces) // 2)
     others, sequences = torch.tensor(pieces[:kept]), torch.tensor(pieces[kept:])
     inner = sequences[:, len(model.prefix) : length - len(model.suffix)]
-    counts = torch.bincount(inner.flatten(), minlength=len(model.word_table)).float()
+    counts = torch.bincount(inner.flatten(), minlength=len(model.token_embedding)).float()
     return Auxiliary(sequences, others, counts, (tuple(model.prefix), tuple(model.suffix)), pseudo, seed)
 
 
 def _pieces(
-    texts: Sequence[str], model: TargetModel, length: int, wanted: int | None, seed: int, progress: Progress
+    texts: Sequence[str], model: TextModel, length: int, wanted: int | None, seed: int, progress: Progress
 ) -> list[list[int]]:
     """Sequences of the texts in an order drawn from the seed, until there are enough."""
     found: list[list[int]] = []

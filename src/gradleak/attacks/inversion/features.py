@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks.inversion.hashing import Hashing
 from gradleak.core.errors import GradleakError
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 FeatureName = Literal["structured", "hashed"]
 # How much of the keys' mean square is added before they are unmixed. Signals point all ways; what units do at two
@@ -67,7 +67,7 @@ class Structured:
     them. So an update can be read again with what was read at first.
     """
 
-    def __init__(self, model: TargetModel, length: int) -> None:
+    def __init__(self, model: TextModel, length: int) -> None:
         table = model.adapter.positions
         if table is None:
             raise GradleakError(f"{model.name} has no position table; use features=hashed")
@@ -80,7 +80,7 @@ class Structured:
         self._model = model
         self._usual = [inputs.mean(dim=0) for inputs in self._inputs(_random_sequences(model, length))]
         self.names = [self._table, *(part.weight_name for part in self._parts)]
-        self.size = model.word_table.shape[1] * (1 + 3 * len(self._parts)) + 1
+        self.size = model.token_embedding.shape[1] * (1 + 3 * len(self._parts)) + 1
 
     def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor:
         """(rows, positions, features)."""
@@ -120,7 +120,7 @@ class Structured:
         return [found[part.module] for part in self._parts]
 
 
-def _random_sequences(model: TargetModel, length: int) -> Tensor:
+def _random_sequences(model: TextModel, length: int) -> Tensor:
     usual = model.text_tokens.nonzero()[:, 0]
     generator = torch.Generator().manual_seed(0)
     return usual[torch.randint(len(usual), (SEQUENCES, length), generator=generator)]

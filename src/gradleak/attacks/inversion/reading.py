@@ -14,7 +14,7 @@ from gradleak.attacks.inversion.features import Features, Guess, Hashed, Structu
 from gradleak.attacks.inversion.networks import NetworkSettings, TokenInverter, build_inverter
 from gradleak.attacks.inversion.saved import load_inverter
 from gradleak.core.errors import GradleakError
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # A token counts as known if it is held for likelier than not.
@@ -23,16 +23,16 @@ SURE = 0.5
 PASSES = 3
 
 
-def features_for(settings: NetworkSettings, model: TargetModel, shapes: Mapping[str, Sequence[int]]) -> Features:
+def features_for(settings: NetworkSettings, model: TextModel, shapes: Mapping[str, Sequence[int]]) -> Features:
     """The features that the settings name, of updates with tensors of these shapes."""
     if settings.features == "structured":
         return Structured(model, settings.length)
     return Hashed(shapes, settings.share, settings.hash_seed)
 
 
-def inverter_for(settings: NetworkSettings, features: Features, model: TargetModel, seed: int = 0) -> TokenInverter:
+def inverter_for(settings: NetworkSettings, features: Features, model: TextModel, seed: int = 0) -> TokenInverter:
     """A fresh network for these features and this target."""
-    return build_inverter(settings, features.size, settings.length, model.word_table, seed)
+    return build_inverter(settings, features.size, settings.length, model.token_embedding, seed)
 
 
 def tell(
@@ -62,7 +62,7 @@ class Read:
 class TextReader:
     """An inverter from its folder, ready for updates of its target."""
 
-    def __init__(self, folder: str | Path, model: TargetModel) -> None:
+    def __init__(self, folder: str | Path, model: TextModel) -> None:
         self.manifest, weights = load_inverter(folder)
         if self.manifest.kind != "text":
             raise GradleakError(f"{folder} holds an inverter of {self.manifest.kind}s, not of text")

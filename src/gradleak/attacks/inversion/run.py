@@ -21,7 +21,7 @@ from gradleak.core.parameters import checked
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import read_data
 from gradleak.defenses import parse_defenses
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # The corpus that comes as an asset, by the name under which it can be asked for.
 CORPUS = "wikitext2"
@@ -30,7 +30,7 @@ MOST_BINS = 110_000
 
 
 def train_inverter(
-    model: TargetModel,
+    model: TextModel,
     out: str | Path,
     *,
     aux: str | Path | Sequence[str] = CORPUS,
@@ -80,7 +80,7 @@ def train_inverter(
         return manifest, problem.accuracy(PASSES)
 
 
-def usual_network(model: TargetModel, **given: Any) -> NetworkSettings:
+def usual_network(model: TextModel, **given: Any) -> NetworkSettings:
     """The better features for a target: by positions for language models that have a table of them, else hashed.
 
     A tenth of a large model's coordinates would be too many bins for the network behind them.

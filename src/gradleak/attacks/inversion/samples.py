@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.outputs import table_cross_entropy
 from gradleak.matching.capture import Capture, Gradients
-from gradleak.models.text import Batch, TargetModel
+from gradleak.models.text import Batch, TextModel
 
 # Floats of dense gradients that may exist at once: half a gigabyte.
 AT_ONCE = 1 << 27
@@ -22,7 +22,7 @@ class SampleGradients:
     is made of its own share of them.
     """
 
-    def __init__(self, model: TargetModel, names: Sequence[str]) -> None:
+    def __init__(self, model: TextModel, names: Sequence[str]) -> None:
         self.model = model
         self.shapes = {name: tuple(model.parameters()[name].shape) for name in names}
         self._capture = Capture(model.module, names)

@@ -18,7 +18,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.seeds import derive_seed
 from gradleak.defenses.base import Defense
 from gradleak.defenses.noise import GaussianNoise
-from gradleak.models.text import Batch, TargetModel
+from gradleak.models.text import Batch, TextModel
 
 # Examples from which features' typical sizes are taken.
 FIRST_LOOK = 64
@@ -37,7 +37,7 @@ class TextProblem(Problem):
 
     def __init__(
         self,
-        model: TargetModel,
+        model: TextModel,
         auxiliary: Auxiliary,
         defenses: Sequence[Defense],
         settings: NetworkSettings,

@@ -30,7 +30,7 @@ from gradleak.matching.distances import Distance, DistanceName
 from gradleak.matching.engine import Engine, FactorEngine
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.unrolled import UnrolledEngine
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.priors.base import load_prior
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -84,7 +84,7 @@ class MatchingOptions(AttackOptions):
         """Defaults that differ from the fields' own, on a model of this size."""
         return {}
 
-    def completed(self, model: TargetModel) -> Self:
+    def completed(self, model: TextModel) -> Self:
         """These options with everything that was left unsaid filled in for the model."""
         config = model.module.config
         large = int(config.hidden_size) >= LARGE_WIDTH and len(model.adapter.layers) >= LARGE_LAYERS
@@ -120,13 +120,13 @@ class MatchingAttack(Attack):
     Options = MatchingOptions
     options: MatchingOptions
 
-    def prepared(self, model: TargetModel) -> Self:
+    def prepared(self, model: TextModel) -> Self:
         return type(self)(self.options.completed(model))
 
     def run(
         self,
         updates: Sequence[Update],
-        model: TargetModel,
+        model: TextModel,
         *,
         budget: Budget,
         progress: Progress,
@@ -143,7 +143,7 @@ class MatchingAttack(Attack):
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(updates))]
 
-    def _case(self, update: Update, seed: int, model: TargetModel) -> Case:
+    def _case(self, update: Update, seed: int, model: TextModel) -> Case:
         gradient = as_gradient(update)
         return Case(
             update=update,
@@ -155,7 +155,7 @@ class MatchingAttack(Attack):
         )
 
     def _search(
-        self, cases: Sequence[Case], model: TargetModel, budget: Budget, progress: Progress
+        self, cases: Sequence[Case], model: TextModel, budget: Budget, progress: Progress
     ) -> list[Reconstruction]:
         """Attack updates of one kind side by side."""
         options = adapted(self.options, cases[0].seen)
@@ -189,7 +189,7 @@ class MatchingAttack(Attack):
         }
         return [search.answer(number).model_copy(update=spent) for number in range(len(cases))]
 
-    def _hints(self, case: Case, model: TargetModel) -> Hints | None:
+    def _hints(self, case: Case, model: TextModel) -> Hints | None:
         """Tokens to start from and to keep to; plain matching has none."""
         return None
 
@@ -211,7 +211,7 @@ def adapted(options: MatchingOptions, seen: Seen) -> MatchingOptions:
     return options.model_copy(update={"distance": distance, **weights})
 
 
-def _weights(cases: Sequence[Case], model: TargetModel) -> list[dict[str, float]] | None:
+def _weights(cases: Sequence[Case], model: TextModel) -> list[dict[str, float]] | None:
     """How much each parameter of each update counts. With signs or zeros no spectrum tells noise."""
     seen = cases[0].seen
     if seen.signs or seen.masked or seen.pruned:
@@ -219,7 +219,7 @@ def _weights(cases: Sequence[Case], model: TargetModel) -> list[dict[str, float]
     return [signal_shares(case.update, model) or {} for case in cases]
 
 
-def _engine(options: MatchingOptions, cases: Sequence[Case], model: TargetModel) -> Engine:
+def _engine(options: MatchingOptions, cases: Sequence[Case], model: TextModel) -> Engine:
     distance = Distance(options.distance, options.l1_weight)
     if cases[0].unrolled:
         if any(case.update.manifest.clients > 1 for case in cases):
@@ -233,5 +233,5 @@ def _engine(options: MatchingOptions, cases: Sequence[Case], model: TargetModel)
         return NaiveEngine(model, tensors, distance, weights=weights, masks=masks)
     memory = None if options.memory is None else parse_memory(options.memory)
     tokens = max(sum(guess.lengths) for case in cases for guess in case.guesses)
-    place = model.halved() if options.precision == "bf16" else model
+    place = model.to_bfloat16() if options.precision == "bf16" else model
     return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory, weights=weights, masks=masks)

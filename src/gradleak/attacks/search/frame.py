@@ -9,12 +9,10 @@ from torch import Tensor
 
 from gradleak.attacks.evidence.knowledge import Knowledge
 from gradleak.matching.dummies import Dummies
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
-def empty_dummies(
-    model: TargetModel, knowledge: Sequence[Knowledge], owners: Sequence[int]
-) -> tuple[Dummies, Tensor]:
+def empty_dummies(model: TextModel, knowledge: Sequence[Knowledge], owners: Sequence[int]) -> tuple[Dummies, Tensor]:
     """One row a guess, and (rows, sentences, positions) where nothing may change: special tokens and padding.
 
     `owners` has for every guess the number of the update it is about. All guesses have as many sentences.

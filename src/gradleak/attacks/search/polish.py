@@ -19,7 +19,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import Engine
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Other tokens tried for a position: those nearest to where the search had put it.
 ALTERNATIVES = 4
@@ -48,7 +48,7 @@ class _Row:
 
 def polish(
     engine: Engine,
-    model: TargetModel,
+    model: TextModel,
     answer: Dummies,
     fixed: Tensor,
     vocabularies: Sequence[Vocabulary],
@@ -125,7 +125,7 @@ def _variants(tokens: Tensor, sentence: int, free: Tensor, near: Tensor, generat
 class _Frame:
     """Makes dummies of tokens: special tokens and padding stay as the answer has them."""
 
-    def __init__(self, model: TargetModel, answer: Dummies, fixed: Tensor) -> None:
+    def __init__(self, model: TextModel, answer: Dummies, fixed: Tensor) -> None:
         self.model, self.answer, self.fixed = model, answer, fixed
 
     def guesses(self, row: int, tokens: Tensor) -> Dummies:

@@ -27,7 +27,7 @@ from gradleak.attacks.search.vocabulary import Vocabulary
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.matching.engine import Engine
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.priors.base import Prior
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MatchingSearch:
         self,
         *,
         options: MatchingOptions,
-        model: TargetModel,
+        model: TextModel,
         engine: Engine,
         prior: Prior | None,
         seeds: Sequence[int],

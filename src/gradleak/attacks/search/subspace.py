@@ -12,7 +12,7 @@ from pydantic import Field
 from gradleak.attacks.base import with_defaults
 from gradleak.attacks.evidence.hints import Hints, hints
 from gradleak.attacks.search.attack import Case, MatchingAttack, MatchingOptions
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 class _SubspaceOptions(MatchingOptions):
@@ -36,7 +36,7 @@ class Subspace(MatchingAttack):
     summary = "for noisy updates: matching among the tokens that the gradient's leading directions point at"
     Options = SubspaceOptions
 
-    def _hints(self, case: Case, model: TargetModel) -> Hints | None:
+    def _hints(self, case: Case, model: TextModel) -> Hints | None:
         keep: int = getattr(self.options, "keep")  # noqa: B009 - options made by with_defaults have no static type
         longest = max(max(guess.lengths) for guess in case.guesses)
         return hints(case.gradient, model, longest, case.size, keep)

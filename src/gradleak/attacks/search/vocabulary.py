@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Vocabulary:
     mean_norm: float
 
     @classmethod
-    def of(cls, model: TargetModel) -> Vocabulary:
-        table = model.word_table
+    def of(cls, model: TextModel) -> Vocabulary:
+        table = model.token_embedding
         ids = model.text_tokens.nonzero()[:, 0]
         return cls(ids, F.normalize(table[ids], dim=1), float(table.norm(dim=1).mean()))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # A distance is noise up to so many times what noise is expected to give.
 TOLERANCE = 10.0
@@ -20,7 +20,7 @@ SCREEN_LIMIT = 0.05
 CHUNK = 60_000
 
 
-def first_inputs(model: TargetModel, tokens: Tensor, length: int, start: int = 0) -> Tensor:
+def first_inputs(model: TextModel, tokens: Tensor, length: int, start: int = 0) -> Tensor:
     """What the first attention layer sees of each token at each position from `start` on: (tokens, positions, width).
 
     Nothing has been mixed there yet, so a row may hold the same token everywhere.
@@ -31,7 +31,7 @@ def first_inputs(model: TargetModel, tokens: Tensor, length: int, start: int = 0
         return Probe(model, [model.adapter.parts[0]["query"]])(input_ids=ids, mask=torch.ones_like(ids), **where)[0]
 
 
-def fitting(model: TargetModel, span: Span, tokens: Tensor, length: int, start: int = 0) -> Tensor:
+def fitting(model: TextModel, span: Span, tokens: Tensor, length: int, start: int = 0) -> Tensor:
     """(tokens, positions): whether the token at that position lies in the span, up to numerical noise."""
     fits = torch.zeros(len(tokens), length, dtype=torch.bool, device=tokens.device)
     test = Membership(span)
@@ -70,7 +70,7 @@ class Choices:
         return self.weights > 0
 
     @classmethod
-    def of(cls, model: TargetModel, tokens: Tensor, weights: Tensor) -> Choices:
+    def of(cls, model: TextModel, tokens: Tensor, weights: Tensor) -> Choices:
         """From (tokens,) ids and their (tokens, positions) weights."""
         length = weights.shape[1]
         most = min(len(tokens), max(1, int((weights > 0).sum(dim=0).max())))

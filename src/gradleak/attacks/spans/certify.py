@@ -13,7 +13,7 @@ from gradleak.attacks.spans.candidates import TOLERANCE
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span, span_of
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # A threshold above this share of what a random state has proves nothing: too little of the space lies outside.
@@ -33,7 +33,7 @@ class Certificate:
         return self.strict and self.energy <= self.threshold
 
 
-def attention_parts(model: TargetModel, layer: int) -> list[Part]:
+def attention_parts(model: TextModel, layer: int) -> list[Part]:
     """The matrices that see a layer's input and whose gradients tell it.
 
     An encoder's keys do not: softmax ignores what is common to all keys, so their gradient misses a direction.
@@ -43,7 +43,7 @@ def attention_parts(model: TargetModel, layer: int) -> list[Part]:
     return [model.adapter.parts[layer][role] for role in roles]
 
 
-def mixing_parts(model: TargetModel, layer: int) -> list[Part]:
+def mixing_parts(model: TextModel, layer: int) -> list[Part]:
     """The matrices that see a layer's states behind its attention."""
     parts = model.adapter.parts[layer]
     return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
@@ -70,7 +70,7 @@ def joint_span(
     return None if span is None else dataclasses.replace(span, map=seen_through)
 
 
-def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
+def mixed_layer(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
     """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in.
 
     Those that the update holds come first. If it holds none at all, they are those that it would take.
@@ -84,7 +84,7 @@ def mixed_layer(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[int,
     return 0, mixing_parts(model, 0)
 
 
-def tells_every_token(model: TargetModel, layer: int) -> bool:
+def tells_every_token(model: TextModel, layer: int) -> bool:
     """Whether a layer's gradients have a direction of their own for every token.
 
     A classifier's last layer asks and answers for one token only: its queries and what follows have one direction a
@@ -93,7 +93,7 @@ def tells_every_token(model: TargetModel, layer: int) -> bool:
     return model.task != "classification" or layer < len(model.adapter.parts) - 1
 
 
-def next_span(model: TargetModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:
+def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:
     """The span of what the layer behind sees, if it is whole: a classifier's last layer looks at one token only."""
     if mixed is None or layer + 1 >= len(model.adapter.parts):
         return None
@@ -101,7 +101,7 @@ def next_span(model: TargetModel, tensors: Mapping[str, Tensor], layer: int, mix
     return span if span is not None and span.rank >= mixed.rank else None
 
 
-def mixed_spans(model: TargetModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
+def mixed_spans(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
     """The spans of what is mixed first, and of what the layer behind that sees."""
     layer, parts = mixed_layer(model, tensors)
     mixed = joint_span(tensors, parts)
@@ -115,7 +115,7 @@ class Certifier:
     """
 
     def __init__(
-        self, model: TargetModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
+        self, model: TextModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
     ) -> None:
         """`spans` are the update's mixed spans, if they are known already."""
         mixed, behind = spans or mixed_spans(model, update.tensors)

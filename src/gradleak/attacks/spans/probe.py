@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from gradleak.models.adapter import Part
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 class _Reached(Exception):  # noqa: N818 - it is no error
@@ -18,7 +18,7 @@ class _Reached(Exception):  # noqa: N818 - it is no error
 class Probe:
     """Runs a model up to some of its linear modules and returns what enters them."""
 
-    def __init__(self, model: TargetModel, parts: Sequence[Part]) -> None:
+    def __init__(self, model: TextModel, parts: Sequence[Part]) -> None:
         """`parts` are in the order in which the model runs them."""
         self.model = model
         self.parts = parts

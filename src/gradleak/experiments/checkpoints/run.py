@@ -19,7 +19,7 @@ from gradleak.data.texts import read_data
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
 from gradleak.experiments.kept import digest_rows, identity, kept_audit
 from gradleak.models.load import load_model, resolve_device
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.report.wording import METRIC_NAMES
 from gradleak.scoring.entities import NERR
 from gradleak.scoring.interval import bootstrap
@@ -101,7 +101,7 @@ class _Run:
             folder=home.as_posix(),
         )
 
-    def _audit(self, model: TargetModel) -> Results:
+    def _audit(self, model: TextModel) -> Results:
         settings = self.config.model_dump(exclude={"budget", "out", "redact", "model"})
         found = audit(model, **settings, budget=self.budget, progress=self.progress)
         return redact(found) if self.config.redact else found

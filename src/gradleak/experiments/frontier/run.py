@@ -24,7 +24,7 @@ from gradleak.experiments.frontier.points import Point, make_point, mark_front
 from gradleak.experiments.frontier.utility import Metric, UtilityResults, utility
 from gradleak.experiments.kept import digest_rows, identity, kept_audit
 from gradleak.models.load import load_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.scoring.interval import Interval
 
 FILE = "frontier.json"
@@ -57,7 +57,7 @@ def frontier(
     config: FrontierConfig,
     out: str | Path,
     *,
-    model: TargetModel | None = None,
+    model: TextModel | None = None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
 ) -> Frontier:
@@ -94,7 +94,7 @@ def frontier(
 
 def _joined(
     config: FrontierConfig,
-    model: TargetModel,
+    model: TextModel,
     found: Sequence[dict[str, Results | None]],
     cost: UtilityResults,
     budget: Budget,
@@ -124,7 +124,7 @@ class _Privacy:
     """The audits, each in a folder of its own so that `gradleak report` can show it."""
 
     def __init__(
-        self, config: FrontierConfig, model: TargetModel, folder: Path, budget: Budget, progress: Progress
+        self, config: FrontierConfig, model: TextModel, folder: Path, budget: Budget, progress: Progress
     ) -> None:
         self.config, self.model, self.folder = config, model, folder
         self.budget, self.progress = budget, progress

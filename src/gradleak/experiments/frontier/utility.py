@@ -23,7 +23,7 @@ from gradleak.defenses.chains import Chain, canonical, label, parse_chains
 from gradleak.experiments.kept import Cells, digest_rows, identity
 from gradleak.models.families import Task
 from gradleak.models.load import load_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.training.classes import classification_metrics
 from gradleak.training.finetune import evaluate
@@ -92,7 +92,7 @@ class UtilityResults(_Model):
 
 
 def utility(
-    model: str | Path | TargetModel = "minilm",
+    model: str | Path | TextModel = "minilm",
     *,
     data: str | Path | Sequence[Row] = BUILT_IN,
     text_column: str | None = None,
@@ -122,7 +122,7 @@ def utility(
     settings = checked(RoundSettings, rounds, "utility")
     chains, rule = parse_chains(defenses), ClientRule.parse(client)
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
-    if not isinstance(model, TargetModel):
+    if not isinstance(model, TextModel):
         model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     check_chains(chains, model)
     limit = budget or Budget()
@@ -159,14 +159,14 @@ def summary(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
     return {name: bootstrap([value[name] for value in values], *RANGES[name]) for name in names}
 
 
-def held_out_metrics(model: TargetModel, test: Sequence[Example]) -> dict[str, float]:
+def held_out_metrics(model: TextModel, test: Sequence[Example]) -> dict[str, float]:
     """Accuracy, F1 and MCC in percent, or the perplexity of a language model."""
     if model.task == "causal-lm":
         return {"perplexity": perplexity(model, [e.tokens for e in test])}
     return _percent(evaluate(model, [(e.tokens, e.label) for e in test], 32))
 
 
-def majority_metrics(model: TargetModel, test: Sequence[Example]) -> dict[str, float]:
+def majority_metrics(model: TextModel, test: Sequence[Example]) -> dict[str, float]:
     """The same for one who always says the commonest class."""
     labels = [e.label for e in test]
     common = Counter(labels).most_common(1)[0][0]
@@ -182,7 +182,7 @@ class _Run:
 
     def __init__(
         self,
-        model: TargetModel,
+        model: TextModel,
         rows: Sequence[Row],
         settings: RoundSettings,
         rule: ClientRule,
@@ -239,10 +239,10 @@ class _Run:
 
     def _train(self, name: str, chain: Chain | None, seed: int, what: str) -> UtilityCell | None:
         started, (train, test) = time.monotonic(), self.splits[seed]
-        trained: TargetModel | None = self.model
+        trained: TextModel | None = self.model
         if chain is not None:
             trained = federate(
-                self.model, train, self.settings, chain=chain, rule=self.rule, seed=seed,
+                self.model, train, self.settings, chain=chain, client=self.rule, seed=seed,
                 budget=self.budget, progress=self.progress, what=what,
             )  # fmt: skip
         if trained is None:

@@ -25,7 +25,7 @@ from gradleak.experiments.map.grid import WHOLE, Place, by_layer, column_name, c
 from gradleak.experiments.map.result import LeakMap, MapCell
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, count_parameters, selected, share_of
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 # Settings that do not change what a map shows, and the part of the model, which is each cell's own.
 _ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe", "entities"}
@@ -35,7 +35,7 @@ def leak_map(
     config: AuditConfig,
     out: str | Path,
     *,
-    model: TargetModel | None = None,
+    model: TextModel | None = None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
 ) -> LeakMap:
@@ -71,7 +71,7 @@ class _Run:
     """What all cells of one map share."""
 
     def __init__(
-        self, config: AuditConfig, model: TargetModel, folder: Path, budget: Budget, progress: Progress
+        self, config: AuditConfig, model: TextModel, folder: Path, budget: Budget, progress: Progress
     ) -> None:
         self.config, self.model, self.folder = config, model, folder
         self.budget, self.progress = budget, progress

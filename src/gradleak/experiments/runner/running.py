@@ -21,7 +21,7 @@ from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Status, 
 from gradleak.experiments.runner.code import code_version
 from gradleak.models.families import Task
 from gradleak.models.load import load_model
-from gradleak.models.text import TargetModel
+from gradleak.models.text import TextModel
 
 
 def run_cells(
@@ -81,7 +81,7 @@ def ended(
     )
 
 
-def _loaded(cells: Group) -> tuple[TargetModel, list[Question]]:
+def _loaded(cells: Group) -> tuple[TextModel, list[Question]]:
     """The model of these cells, and what they ask of it, if all still is what the sweep was planned with."""
     questions = []
     for cell in cells:
@@ -99,7 +99,7 @@ def _loaded(cells: Group) -> tuple[TargetModel, list[Question]]:
 
 
 @functools.lru_cache(maxsize=1)
-def _model(name: str, task: Task | None, num_labels: int | None, device: str) -> tuple[TargetModel, str]:
+def _model(name: str, task: Task | None, num_labels: int | None, device: str) -> tuple[TextModel, str]:
     model = load_model(name, task=task, num_labels=num_labels, device=device)
     return model, digest_model(model)
 
