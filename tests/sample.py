@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
-from gradleak.audit.results import AttackInfo, Observed, Results, Scenario, Trial
+from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial
 from gradleak.core.environment import Environment
 from gradleak.scoring.batch import batch_metrics
 from gradleak.scoring.entities import entity_recall

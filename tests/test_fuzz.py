@@ -22,7 +22,7 @@ from safetensors.torch import save
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError
-from gradleak.audit.spec import AuditConfig, load_config
+from gradleak.audits.spec import AuditConfig, load_config
 from gradleak.data.pictures import read_pictures
 from gradleak.data.texts import read_data
 from gradleak.experiments.frontier.config import load_frontier

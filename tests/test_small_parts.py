@@ -12,8 +12,8 @@ from sample import sample_results
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.audit.reconstruct import print_reconstruction
-from gradleak.audit.spec import AuditConfig, load_config, parse_options
+from gradleak.audits.reconstruct import print_reconstruction
+from gradleak.audits.spec import AuditConfig, load_config, parse_options
 from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.files import output_folder, replacing, write_text
 from gradleak.core.registry import Registry

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gradleak.attacks.base import Reconstruction
     from gradleak.attacks.images.run import attack_images
     from gradleak.attacks.run import attack
-    from gradleak.audit.image_run import audit_images
-    from gradleak.audit.run import audit
+    from gradleak.audits.image_run import audit_images
+    from gradleak.audits.run import audit
     from gradleak.clients.images import ImageClient
     from gradleak.clients.text import Client
     from gradleak.data.pictures import Pictures, read_pictures
@@ -74,9 +74,9 @@ _HOMES = {
     "Update": "gradleak.updates.update",
     "attack": "gradleak.attacks.run",
     "attack_images": "gradleak.attacks.images.run",
-    "audit": "gradleak.audit.run",
+    "audit": "gradleak.audits.run",
     "audit_checkpoints": "gradleak.experiments.checkpoints.run",
-    "audit_images": "gradleak.audit.image_run",
+    "audit_images": "gradleak.audits.image_run",
     "frontier": "gradleak.experiments.frontier.run",
     "leak_map": "gradleak.experiments.map.run",
     "load_image_model": "gradleak.models.image",

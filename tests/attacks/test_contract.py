@@ -10,7 +10,7 @@ import pytest
 import gradleak
 
 ATTACKS = Path(gradleak.__file__).parent / "attacks"
-FORBIDDEN = ("gradleak.clients", "gradleak.scoring", "gradleak.audit", "gradleak.experiments", "gradleak.data.draws")
+FORBIDDEN = ("gradleak.clients", "gradleak.scoring", "gradleak.audits", "gradleak.experiments", "gradleak.data.draws")
 
 
 def imports(path: Path, package: str) -> set[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tiny import tiny_model, tiny_tokenizer
 
-from gradleak.audit.results import load_results
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import load_results
+from gradleak.audits.spec import AuditConfig
 from gradleak.cli import main
 from gradleak.cli.options import AUDIT, Observe
 from gradleak.updates.update import load_update

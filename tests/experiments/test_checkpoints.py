@@ -10,8 +10,8 @@ from sample import sample_results
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError, audit_checkpoints
-from gradleak.audit.results import load_results
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import load_results
+from gradleak.audits.spec import AuditConfig
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints, headline

@@ -7,8 +7,8 @@ import pytest
 from tiny import CASES, tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError, audit, leak_map
-from gradleak.audit.results import load_results
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import load_results
+from gradleak.audits.spec import AuditConfig
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.map.claims import claims

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradleak import GradleakError
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.spec import AuditConfig
 from gradleak.experiments.kept import digest_model
 from gradleak.experiments.runner.code import reached
 from gradleak.experiments.runner.identity import grouped, make_cell, plan_cells

@@ -30,7 +30,7 @@ from gradleak import GradleakError, audit, audit_checkpoints, audit_images, fron
 from gradleak.attacks.inversion.networks import NetworkSettings
 from gradleak.attacks.inversion.run import train_inverter
 from gradleak.attacks.inversion.training import TrainSettings
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.progress import SILENT
 from gradleak.data.texts import read_data
 from gradleak.experiments.frontier.config import load_frontier
@@ -123,7 +123,8 @@ def sections() -> Sections:
 
 def _audit(family: str, task: str, attack: str, **settings: Any) -> Callable[[Path], Any]:
     def run(_: Path) -> Any:
-        usual = {"trials": 2, "batch_size": 2, "seed": 3, "known": TOLD, "max_tokens": 14}
+        longest = 40 if family in ("gpt2", "llama") else 14
+        usual = {"trials": 2, "batch_size": 2, "seed": 3, "known": TOLD, "max_tokens": longest}
         return kept(audit(tiny_model(family, task), attack=attack, options=ATTACKS[attack], **{**usual, **settings}))
 
     return run
@@ -158,7 +159,7 @@ def _checkpoints(place: Path) -> Any:
     finetune(model, read_data(), place / "trained", settings, Budget(), SILENT)
     config = AuditConfig(
         model=str(place / "trained"), attack="dlg", options=SEARCH, known=("batch_size", "lengths"), trials=3,
-        batch_size=2, max_tokens=14,
+        batch_size=2, max_tokens=40,
     )  # fmt: skip
     found = audit_checkpoints(config, place / "checkpoints")
     names = ("step", "learned", "leak", "control", "change")

@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE.parent)]
 from browser import Browser, find_chromium  # noqa: E402
 from sample import sample_results  # noqa: E402
 
-from gradleak.audit.results import Results  # noqa: E402
+from gradleak.audits.results import Results  # noqa: E402
 from gradleak.report.build import write_report  # noqa: E402
 from gradleak.verdict.gather import Gathered  # noqa: E402
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from sample import sample_results
 
-from gradleak.audit.redact import redact
+from gradleak.audits.redact import redact
 from gradleak.report.build import render as render_folder
 from gradleak.report.build import write_report
 from gradleak.report.terminal import LiveProgress, print_results

@@ -11,7 +11,7 @@ import pytest
 from browser import Browser, find_chromium
 from sample import sample_results
 
-from gradleak.audit.results import AttackInfo
+from gradleak.audits.results import AttackInfo
 from gradleak.report.build import write_report
 from gradleak.report.compare import write_comparison
 from gradleak.report.rows import COLUMNS, as_csv, sentence_rows

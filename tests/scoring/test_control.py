@@ -3,7 +3,7 @@
 from tiny import TEXTS
 
 from gradleak.attacks.base import Attack, Reconstruction, Sentence
-from gradleak.audit.run import Question, audit_together
+from gradleak.audits.run import Question, audit_together
 from gradleak.data.texts import Row
 
 ROWS = [Row(text, number % 2) for number, text in enumerate(TEXTS)]

@@ -53,7 +53,7 @@ def test_an_audit_scores_entities_where_it_is_asked_to(tiny_bert, monkeypatch):
             return [7] * length
 
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
-    monkeypatch.setattr("gradleak.audit.run.recogniser", lambda: None)
+    monkeypatch.setattr("gradleak.audits.run.recogniser", lambda: None)
     monkeypatch.setattr(
         "gradleak.scoring.score.named_entities", lambda text: text.split()[:1] if text[0] == "R" else ()
     )

@@ -6,7 +6,7 @@ from sample import sample_results
 
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.attacks.reasons import told
-from gradleak.audit.results import AttackInfo, Results, Trial
+from gradleak.audits.results import AttackInfo, Results, Trial
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair

@@ -4,7 +4,7 @@ import pytest
 from invented import audit
 
 from gradleak import GradleakError
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.files import write_text
 from gradleak.experiments.kept import Cells
 from gradleak.experiments.runner.cell import Hashes, Seeds, SweepCell

@@ -27,7 +27,7 @@ from gradleak.cli.options import (
 from gradleak.cli.session import budget_of, finish, live, masked, said, show, show_images
 
 if TYPE_CHECKING:
-    from gradleak.audit.spec import AuditConfig
+    from gradleak.audits.spec import AuditConfig
 
 
 @app.command()
@@ -36,7 +36,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed takes other sentences.")] = 3,
 ) -> None:
     """Show a leak: twelve invented private sentences, read back whole from three of MiniLM's updates."""
-    from gradleak.audit.spec import AuditConfig
+    from gradleak.audits.spec import AuditConfig
 
     typer.echo("Three clients each train MiniLM on four private sentences and share only the gradient.")
     typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
@@ -53,7 +53,7 @@ def audit(
     lpips: LpipsFlag = False,
 ) -> None:
     """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
 
     run_and_show(load_config(config, given | said(out=out, redact=redact or None)), lpips)
 
@@ -62,8 +62,8 @@ def audit(
 @takes(DATA | CLIENT | LOADING | DRAWING, observe=Observe)
 def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The update folder to write.")]) -> None:
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
-    from gradleak.audit.configured import capture_of
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.configured import capture_of
+    from gradleak.audits.spec import load_config
     from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
@@ -79,9 +79,9 @@ def attack(
     out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
 ) -> None:
     """Read text or images back from an update folder. No truth is needed and none is looked at."""
-    from gradleak.audit.configured import attack_of
-    from gradleak.audit.reconstruct import print_reconstruction
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.configured import attack_of
+    from gradleak.audits.reconstruct import print_reconstruction
+    from gradleak.audits.spec import load_config
 
     settings = load_config(None, given)
     limit = budget_of(settings)
@@ -101,7 +101,7 @@ def score(
     entities: Entities = None,
 ) -> None:
     """Compare a reconstruction with the truth."""
-    from gradleak.audit.configured import print_score_of
+    from gradleak.audits.configured import print_score_of
 
     print_score_of(reconstruction, truth, model or "minilm", bool(entities))
 
@@ -109,7 +109,7 @@ def score(
 def run_and_show(config: AuditConfig, lpips: bool = False) -> None:
     from datetime import datetime
 
-    from gradleak.audit.configured import audit_of
+    from gradleak.audits.configured import audit_of
     from gradleak.core.files import output_folder
     from gradleak.report.wording import of_images
     from gradleak.verdict.gather import Gathered

@@ -66,7 +66,7 @@ def bench_trust(
     budget: BudgetText = None,
 ) -> None:
     """Kill a sweep or its workers at random moments; check that nothing was lost, run twice, left over or changed."""
-    from gradleak.audit.spec import AuditConfig
+    from gradleak.audits.spec import AuditConfig
     from gradleak.bench.trust import bench_trust as run
 
     limit = budget_of(AuditConfig(budget=budget))

@@ -27,7 +27,7 @@ def convert(
     dropout: Annotated[bool, typer.Option("--dropout", help="Dropout was on.")] = False,
 ) -> None:
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
     from gradleak.models.load import load_model
     from gradleak.report.terminal import LiveProgress
     from gradleak.updates.convert import convert_gradient, convert_weights

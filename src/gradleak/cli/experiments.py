@@ -51,7 +51,7 @@ def finetune(
     seed: Annotated[int, typer.Option(help="Fixes the split, the order and dropout.")] = 0,
 ) -> None:
     """Fine-tune a classifier or language model and write it as a Hugging Face folder that audits take by its path."""
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
     from gradleak.data.texts import read_data
     from gradleak.models.load import load_model
     from gradleak.training.finetune import FinetuneSettings, default_model, print_finetuned
@@ -90,7 +90,7 @@ def reproduce(
     """Run a table of a paper and print its numbers beside ours; run again to go on after a stop."""
     from rich.console import Console
 
-    from gradleak.audit.spec import AuditConfig, parse_options
+    from gradleak.audits.spec import AuditConfig, parse_options
     from gradleak.cli.listing import print_recipes
     from gradleak.experiments.frontier.table import print_utility
     from gradleak.experiments.reproduce import load_recipe, print_recipe, reproduce_utility, write_table
@@ -150,7 +150,7 @@ def utility(
     """Train in simulated federated rounds under each defence, and show what it costs; run again to go on."""
     from rich.console import Console
 
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
     from gradleak.experiments.frontier.table import print_utility
     from gradleak.experiments.frontier.utility import utility as run
 
@@ -183,7 +183,7 @@ def frontier(
     """Attack every defence, train under it, and draw leak against utility, with advice; run again to go on."""
     from rich.console import Console
 
-    from gradleak.audit.spec import AuditConfig
+    from gradleak.audits.spec import AuditConfig
     from gradleak.experiments.frontier.config import load_frontier
     from gradleak.experiments.frontier.run import frontier as run
     from gradleak.experiments.frontier.table import print_frontier
@@ -210,7 +210,7 @@ def leak_map(
     """Attack every layer and every module alone, and draw which part of the model leaks; run again to go on."""
     from rich.console import Console
 
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
     from gradleak.experiments.map.run import leak_map as run
     from gradleak.experiments.map.table import print_map
     from gradleak.report.leakmap import write_map
@@ -237,7 +237,7 @@ def audit_checkpoints(
     """Run one audit on every checkpoint of a training, and draw what it gives away; run again to go on."""
     from rich.console import Console
 
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
     from gradleak.experiments.checkpoints.run import audit_checkpoints as run
     from gradleak.experiments.checkpoints.table import print_checkpoints
     from gradleak.report.checkpoints import write_checkpoints

@@ -42,7 +42,7 @@ def train_inverter(
     from gradleak.attacks.inversion.run import train_inverter as train
     from gradleak.attacks.inversion.run import usual_network
     from gradleak.attacks.inversion.training import TrainSettings
-    from gradleak.audit.spec import load_config
+    from gradleak.audits.spec import load_config
     from gradleak.core.parameters import checked
     from gradleak.models.load import load_model
 

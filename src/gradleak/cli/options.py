@@ -115,7 +115,7 @@ def takes(options: dict[str, Any], **more: Any) -> Callable[[Command], Command]:
 
 def _attack_options(given: dict[str, Any]) -> dict[str, Any]:
     """The same with `-o` pairs as a table, and the memory limit among them, for it is an attack's option."""
-    from gradleak.audit.spec import parse_options
+    from gradleak.audits.spec import parse_options
 
     options: dict[str, Any] = parse_options(given.pop("options", []))
     if (memory := given.pop("memory", None)) is not None:

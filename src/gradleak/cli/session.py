@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from gradleak.audit.results import Results
-    from gradleak.audit.spec import AuditConfig
+    from gradleak.audits.results import Results
+    from gradleak.audits.spec import AuditConfig
     from gradleak.core.budget import Budget
     from gradleak.verdict.gather import Gathered
 
@@ -81,6 +81,6 @@ def show_images(results: Results, folder: Path) -> None:
 
 
 def masked(results: Results, wanted: bool) -> Results:
-    from gradleak.audit.redact import redact
+    from gradleak.audits.redact import redact
 
     return redact(results) if wanted else results

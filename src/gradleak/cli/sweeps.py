@@ -38,7 +38,7 @@ def sweep(
     """Audit every combination of models, data, batches, defences and attacks; run again to go on after a stop."""
     from rich.console import Console
 
-    from gradleak.audit.spec import AuditConfig
+    from gradleak.audits.spec import AuditConfig
     from gradleak.core.errors import GradleakError
     from gradleak.core.registry import suggest
     from gradleak.experiments.sweep.plan import load_sweep

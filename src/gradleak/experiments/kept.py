@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gradleak.audit.results import FILE, Results, load_results
+from gradleak.audits.results import FILE, Results, load_results
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text

@@ -12,9 +12,9 @@ from gradleak.attacks.images import IMAGE_ATTACKS
 from gradleak.attacks.inversion.run import train_inverter, usual_network
 from gradleak.attacks.inversion.saved import MANIFEST as INVERTER
 from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
-from gradleak.audit.image_run import audit_images
-from gradleak.audit.results import Results
-from gradleak.audit.run import audit
+from gradleak.audits.image_run import audit_images
+from gradleak.audits.results import Results
+from gradleak.audits.run import audit
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress

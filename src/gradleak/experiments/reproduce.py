@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from rich.console import Console
 from rich.table import Table
 
-from gradleak.audit.results import FILE, Results, load_results
-from gradleak.audit.spec import read_yaml
+from gradleak.audits.results import FILE, Results, load_results
+from gradleak.audits.spec import read_yaml
 from gradleak.clients.sender import DEFAULT_GRANTS
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError

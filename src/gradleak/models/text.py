@@ -133,7 +133,8 @@ class TextModel(Target):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
             if max(row) >= len(self.token_embedding):
                 raise GradleakError(
-                    f"text {number} has the token {max(row)}, and {self.name} knows {len(self.token_embedding)} tokens; "
+                    f"text {number} has the token {max(row)}, and {self.name} knows "
+                    f"{len(self.token_embedding)} tokens; "
                     "is the tokenizer another model's?"
                 )
         return self.pad(rows)

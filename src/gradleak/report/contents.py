@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from gradleak.audit.results import Results
+from gradleak.audits.results import Results
 from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
 from gradleak.report.heatmap import map_figure
 from gradleak.report.rows import SCORES

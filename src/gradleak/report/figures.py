@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from gradleak.audit.results import Results, Trial
+from gradleak.audits.results import Results, Trial
 from gradleak.report.wording import metric_labels
 
 # Lines beyond this number would only blacken the figure and swell the page.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.audit.results import Results, load_results
+from gradleak.audits.results import Results, load_results
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.data.png import PREFIX

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.audit.results import FILE as RESULTS
-from gradleak.audit.results import Results, load_results
+from gradleak.audits.results import FILE as RESULTS
+from gradleak.audits.results import Results, load_results
 from gradleak.core.files import write_text
 from gradleak.report.build import FILE, templates
 from gradleak.report.figures import trace_figure

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradleak.audit.results import Results, Trial
+from gradleak.audits.results import Results, Trial
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.report.highlight import highlight

@@ -11,7 +11,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from gradleak.audit.results import Results
+from gradleak.audits.results import Results
 from gradleak.core.progress import Progress
 from gradleak.report.highlight import highlight
 from gradleak.report.wording import (

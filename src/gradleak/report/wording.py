@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Container
 
-from gradleak.audit.results import Observed, Results, Scenario
+from gradleak.audits.results import Observed, Results, Scenario
 from gradleak.core.parameters import split_spec
 from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.models.base import TargetTask

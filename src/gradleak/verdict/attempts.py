@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradleak.audit.results import AttackInfo, Results, Scenario, Trial
+from gradleak.audits.results import AttackInfo, Results, Scenario, Trial
 from gradleak.core.errors import GradleakError
 from gradleak.models.selection import ALL
 from gradleak.scoring.interval import Interval, bootstrap

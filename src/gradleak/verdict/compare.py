@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audit.results import Results
+from gradleak.audits.results import Results
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.scoring.interval import Interval, student, welch

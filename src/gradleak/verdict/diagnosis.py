@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gradleak.attacks.reasons import Reason
-from gradleak.audit.results import Scenario, Trial
+from gradleak.audits.results import Scenario, Trial
 from gradleak.verdict.attempts import Attempt
 from gradleak.verdict.model import Obstacle, ObstacleKind
 from gradleak.verdict.scales import IMAGES, scale_of

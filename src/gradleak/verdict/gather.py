@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from gradleak.audit.results import FILE, Results, Scenario, load_results
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import FILE, Results, Scenario, load_results
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.chains import canonical
 from gradleak.experiments.checkpoints.result import FILE as CHECKPOINTS

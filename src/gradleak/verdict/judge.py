@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from gradleak.audit.results import Results, Trial
+from gradleak.audits.results import Results, Trial
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Pair

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.files import write_text

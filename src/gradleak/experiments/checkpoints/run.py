@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gradleak.audit.redact import redact
-from gradleak.audit.results import Results
-from gradleak.audit.run import audit
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.redact import redact
+from gradleak.audits.results import Results
+from gradleak.audits.run import audit
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gradleak.attacks import ATTACKS
-from gradleak.audit.spec import TaskName, read_yaml
+from gradleak.audits.spec import TaskName, read_yaml
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import suggest
 from gradleak.defenses.chains import Chain, chain_list, parse_chains

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audit.results import Results
+from gradleak.audits.results import Results
 from gradleak.experiments.frontier.pareto import front
 from gradleak.experiments.frontier.utility import Metric, SettingUtility
 from gradleak.scoring.interval import Interval, student

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audit.results import Results
-from gradleak.audit.run import audit
+from gradleak.audits.results import Results
+from gradleak.audits.run import audit
 from gradleak.clients.check import check_chains
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import Environment, describe

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gradleak.attacks import ATTACKS
-from gradleak.audit.redact import redact
-from gradleak.audit.results import Results
-from gradleak.audit.run import Question, audit_together
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.redact import redact
+from gradleak.audits.results import Results
+from gradleak.audits.run import Question, audit_together
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gradleak.audit.results import Results
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import Results
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget, LimitName, parse_duration
 from gradleak.core.memory import parse_memory
 

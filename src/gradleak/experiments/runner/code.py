@@ -21,7 +21,7 @@ from gradleak.defenses import parse_defenses
 
 ROOT = "gradleak"
 # The honest side and the scoring, which every cell goes through.
-SHARED = ("gradleak.audit.run", Control.__module__)
+SHARED = ("gradleak.audits.run", Control.__module__)
 # Reached by imports, but they only show or record.
 _ASIDE = {
     "gradleak", "gradleak.core.environment", "gradleak.core.progress", "gradleak.version", "gradleak.report.wording",

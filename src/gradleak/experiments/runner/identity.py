@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.attacks import ATTACKS
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.data.texts import read_data

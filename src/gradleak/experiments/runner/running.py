@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradleak.attacks import ATTACKS
-from gradleak.audit.redact import redact
-from gradleak.audit.results import Results
-from gradleak.audit.run import Question, audit_together
+from gradleak.audits.redact import redact
+from gradleak.audits.results import Results
+from gradleak.audits.run import Question, audit_together
 from gradleak.core.budget import Budget, LimitName
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress

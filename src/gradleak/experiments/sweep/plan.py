@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gradleak.attacks import ATTACKS
-from gradleak.audit.spec import AuditConfig, TaskName, read_yaml
+from gradleak.audits.spec import AuditConfig, TaskName, read_yaml
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import suggest
 from gradleak.defenses.chains import Chain, chain_list, label, parse_chain

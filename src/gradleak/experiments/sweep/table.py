@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import LimitName
 from gradleak.core.files import write_text
 from gradleak.defenses.chains import label

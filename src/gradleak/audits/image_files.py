@@ -11,9 +11,9 @@ from rich.table import Table
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images.run import attack_images
-from gradleak.audit.image_run import draw_batches
-from gradleak.audit.reconstruct import FILE, load_reconstruction
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.image_run import draw_batches
+from gradleak.audits.reconstruct import FILE, load_reconstruction
+from gradleak.audits.spec import AuditConfig
 from gradleak.clients.images import ImageClient
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError

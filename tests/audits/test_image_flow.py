@@ -12,10 +12,10 @@ from torch import nn
 from gradleak import GradleakError, ImageClient, audit_images, load_image_model, load_update
 from gradleak.attacks.images import IMAGE_ATTACKS
 from gradleak.attacks.inversion.defended import defend
-from gradleak.audit.configured import audit_of
-from gradleak.audit.redact import redact
-from gradleak.audit.results import load_results
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.configured import audit_of
+from gradleak.audits.redact import redact
+from gradleak.audits.results import load_results
+from gradleak.audits.spec import AuditConfig
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT

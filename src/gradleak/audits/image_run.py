@@ -10,8 +10,8 @@ from typing import Any
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images import IMAGE_ATTACKS
 from gradleak.attacks.images.run import attack_images
-from gradleak.audit.results import Results, Scenario, Trial, observed
-from gradleak.audit.run import gathered
+from gradleak.audits.results import Results, Scenario, Trial, observed
+from gradleak.audits.run import gathered
 from gradleak.clients.images import ImageClient
 from gradleak.clients.sender import DEFAULT_GRANTS
 from gradleak.core.budget import Budget

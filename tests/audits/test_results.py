@@ -8,7 +8,7 @@ import pytest
 from sample import sample_results
 
 from gradleak import GradleakError
-from gradleak.audit.results import FILE, Results, load_results
+from gradleak.audits.results import FILE, Results, load_results
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 

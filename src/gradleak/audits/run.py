@@ -13,8 +13,8 @@ from gradleak.attacks import ATTACKS
 from gradleak.attacks.base import Attack, Method, Reconstruction
 from gradleak.attacks.control import Control
 from gradleak.attacks.run import attack as run_attack
-from gradleak.audit.results import AttackInfo, Results, Scenario, Trial, observed
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
+from gradleak.audits.spec import AuditConfig
 from gradleak.clients.sender import DEFAULT_GRANTS
 from gradleak.clients.strength import strength
 from gradleak.clients.text import Client, class_number

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gradleak.audit.results import observed
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.results import observed
+from gradleak.audits.spec import AuditConfig
 from gradleak.clients.text import Client, class_number
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from gradleak.audit.results import Results, Trial
+from gradleak.audits.results import Results, Trial
 from gradleak.report.wording import of_images
 
 _WORD = re.compile(r"[^\W_]+")

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.run import attack
-from gradleak.audit.capture import load_truth
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.capture import load_truth
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text

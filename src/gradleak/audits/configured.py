@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Reconstruction
-from gradleak.audit.capture import capture_update
-from gradleak.audit.image_files import capture_images, print_image_score, reconstruct_images, score_image_files
-from gradleak.audit.image_run import audit_images
-from gradleak.audit.reconstruct import print_score, reconstruct, score_files
-from gradleak.audit.results import Results
-from gradleak.audit.run import audit
-from gradleak.audit.spec import AuditConfig
+from gradleak.audits.capture import capture_update
+from gradleak.audits.image_files import capture_images, print_image_score, reconstruct_images, score_image_files
+from gradleak.audits.image_run import audit_images
+from gradleak.audits.reconstruct import print_score, reconstruct, score_files
+from gradleak.audits.results import Results
+from gradleak.audits.run import audit
+from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
