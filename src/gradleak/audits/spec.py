@@ -1,124 +1,194 @@
-"""The form of `audit.yaml`. Command-line flags override it; unknown keys are errors."""
+"""Everything an audit can be asked, each setting declared once.
+
+The options of the command line, the keys of YAML files, the keywords of `gradleak.audit` and the cells of experiments
+all come from the fields of `AuditSpec`. To add a setting, add a field and use it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic.fields import FieldInfo
 
-from gradleak.core.budget import parse_duration
+from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import suggest
+from gradleak.core.yaml_files import read_yaml, settings_of
 from gradleak.models.families import Task
-
-MAX_BYTES = 1 << 20
+from gradleak.models.selection import ALL, parse_selection
+from gradleak.updates.update import GRANTS, ClientRule
 
 # A task as users write it: `lm` is short for `causal-lm`.
 TaskName = Annotated[Task, BeforeValidator(lambda name: "causal-lm" if name == "lm" else name)]
 
+# Which commands take a setting: those that need its group.
+Group = Literal["model", "loading", "data", "drawing", "client", "attack", "scoring", "running"]
 
-class AuditConfig(BaseModel):
-    """Everything an audit can be told, with its defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def setting(default: Any, help_text: str, group: Group, *, flag: str | None = None, **more: Any) -> Any:
+    """A field of the spec. `flag` is its name on the command line where that is not the field's.
 
-    model: str = Field("minilm", description="built-in name, Hugging Face folder or hub id")
-    task: TaskName | None = None
-    num_labels: int | None = Field(None, ge=2)
-    data: str = Field("builtin", description="built-in corpus, a .txt, .csv, .tsv or .jsonl file; .npz for images")
-    text_column: str | None = None
-    label_column: str | None = None
-    max_tokens: int | None = Field(None, ge=3)
-    window: int | None = Field(None, ge=2, description="texts are cut into pieces of exactly so many tokens")
-    entities: bool = Field(False, description="whether named entities are looked for and scored (NERR)")
-    attack: str = "auto"
-    options: dict[str, Any] = Field(default_factory=dict)
-    batch_size: int = Field(1, ge=1)
-    trials: int = Field(4, ge=1)
-    seed: int = 0
-    known: tuple[str, ...] = ("batch_size",)
-    client: str = Field(
-        "fedsgd", description="fedsgd or fedavg:epochs=1,batch=1,lr=5e-5, with mode=train for dropout"
+    `column=False` keeps it out of the tables of sweeps; the rest are pydantic's limits.
+    """
+    extra = {"group": group, "flag": flag, "column": more.pop("column", True)}
+    return Field(default, description=help_text, json_schema_extra=extra, **more)
+
+
+class AuditSpec(BaseModel):
+    """One audit: which model and data, what the client does, what the attacker sees, and how it attacks.
+
+    >>> spec = AuditSpec(model="minilm", trials=10, known="batch_size,labels")
+    >>> spec.known, spec.attack
+    (('batch_size', 'labels'), None)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: str = setting("minilm", "built-in name, Hugging Face folder or hub id", "model")
+    task: TaskName | None = setting(
+        None, "classification, or causal-lm (lm for short); default: by the model", "loading"
     )
-    defenses: tuple[str, ...] = Field((), description="what the client does to its update, such as noise:sigma=0.01")
-    observe: str = Field("all", description="the part of the model whose tensors the attacker sees: layer:6.query")
-    device: str = "cpu"
-    budget: str | None = None
-    out: str | None = None
-    redact: bool = False
+    num_labels: int | None = setting(None, "classes of a newly drawn head", "loading", ge=2)
+    data: str = setting(
+        "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
+    )
+    text_column: str | None = setting(None, "column of the text: name or 1-based number", "data", column=False)
+    label_column: str | None = setting(None, "column of the label: name or 1-based number", "data", column=False)
+    batch_size: int = setting(1, "sentences, or images, in a client's batch", "client", ge=1)
+    client: str = setting(
+        "fedsgd", "fedsgd, or fedavg:epochs=1,batch=1,lr=5e-5; with mode=train for dropout", "client"
+    )
+    defenses: tuple[str, ...] = setting(
+        (), "what the client does to its update, such as noise:sigma=0.01; repeat for a chain", "client",
+        flag="--defense",
+    )  # fmt: skip
+    observe: str = setting(
+        ALL, "the part of the model the attacker sees: transformer, layer:6, layer:6.query, head, ...", "client"
+    )
+    attack: str | None = setting(
+        None, "one of `gradleak attacks`, or your own as module:Class; default: auto, and lti for images", "attack"
+    )
+    options: dict[str, Any] = setting(
+        {}, "an attack option, key=value; repeat for more", "attack", flag="-o,--option", column=False
+    )
+    known: tuple[str, ...] = setting(
+        ("batch_size",), "what the attacker knows: batch_size, labels, lengths, with commas; '' for nothing", "client"
+    )
+    max_tokens: int | None = setting(None, "pass over texts of more tokens than this", "drawing", ge=3)
+    window: int | None = setting(None, "cut the texts into pieces of exactly this many tokens", "drawing", ge=2)
+    metrics: tuple[str, ...] = setting(
+        (), "optional metrics to score too, with commas: nerr, lpips, or your own as module:object", "scoring",
+        column=False,
+    )  # fmt: skip
+    trials: int = setting(4, "independent batches to attack", "running", ge=1)
+    seed: int = setting(0, "fixes what is drawn and all other chance", "drawing")
+    attack_seed: int | None = setting(
+        None, "fixes the attack's own chance apart from what it faces", "attack", column=False
+    )
+    device: str = setting("cpu", "any torch device, such as cuda or mps", "loading", column=False)
+    budget: str | None = setting(
+        None, "time limit: 60s, 5m, 1h; what is done by then is kept", "running", column=False
+    )
+    out: str | None = setting(None, "folder for the results", "running", column=False)
+    redact: bool = setting(False, "mask all texts in what is written and shown", "running", column=False)
+
+    @field_validator("model", "data", mode="before")
+    @classmethod
+    def _path(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
 
     @field_validator("text_column", "label_column", mode="before")
     @classmethod
     def _column(cls, value: object) -> object:
         return str(value) if isinstance(value, int) else value  # a column's number may stand unquoted in YAML
 
-    @field_validator("known", mode="before")
+    @field_validator("known", "metrics", mode="before")
     @classmethod
-    def _known(cls, value: object) -> object:
+    def _list(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _options(cls, value: object) -> object:
+        if value is None:
+            return {}
+        return parse_options(value) if isinstance(value, list | tuple) else value
+
+    @field_validator("known")
+    @classmethod
+    def _grants(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = sorted(set(names) - set(GRANTS))
+        if unknown:
+            raise GradleakError(f"known: unknown grant {unknown[0]!r}; {suggest(unknown[0], GRANTS)}")
+        return names
+
+    @field_validator("client")
+    @classmethod
+    def _rule(cls, text: str) -> str:
+        ClientRule.parse(text)
+        return text
+
+    @field_validator("observe")
+    @classmethod
+    def _part(cls, text: str) -> str:
+        parse_selection(text)
+        return text
+
+    @field_validator("budget")
+    @classmethod
+    def _duration(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_duration(text)
+        return text
+
+    def with_(self, **changes: Any) -> AuditSpec:
+        """The same audit with some settings changed; the changes are checked like the rest."""
+        return type(self).model_validate({**self.model_dump(include=self.model_fields_set), **changes})
+
+    def time_limit(self) -> Budget:
+        """The budget, which starts to run now."""
+        return Budget(None if self.budget is None else parse_duration(self.budget))
+
     @property
-    def seconds(self) -> float | None:
-        return None if self.budget is None else parse_duration(self.budget)
+    def rule(self) -> ClientRule:
+        return ClientRule.parse(self.client)
+
+    @property
+    def attack_label(self) -> str:
+        """
+        >>> AuditSpec(attack="lamp-cos", options={"adapt": False}).attack_label
+        'lamp-cos adapt=false'
+        """
+        values = {key: str(v).lower() if isinstance(v, bool) else v for key, v in self.options.items()}
+        return " ".join([self.attack or "default", *(f"{key}={value}" for key, value in values.items())])
 
 
-def load_config(path: Path | None, overrides: dict[str, Any]) -> AuditConfig:
-    """The configuration of a YAML file with the given values on top."""
+def about(field: FieldInfo, name: str) -> Any:
+    """What a field's declaration says beside its type: group, flag, column."""
+    assert isinstance(field.json_schema_extra, dict)
+    return field.json_schema_extra[name]
+
+
+def load_spec(path: Path | None, changes: Mapping[str, Any]) -> AuditSpec:
+    """The spec of a YAML file with the given values on top; attack options are joined one by one."""
     values = {} if path is None else read_yaml(path)
-    where = "the command line" if path is None else str(path)
-    options = {**_table(values.get("options")), **overrides.pop("options", {})}
-    values = {**values, **overrides}
-    if options:
-        values["options"] = options
-    try:
-        return AuditConfig.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise GradleakError(f"{where}: unknown key {key!r}; {suggest(key, AuditConfig.model_fields)}") from error
-        raise GradleakError(f"{where}: {key}: {first['msg']}") from error
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: a few lines of them can stand for more values than any memory holds."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not supported")
-        return super().compose_node(parent, index)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A mapping out of a YAML file, or a clear error."""
-    try:
-        if not path.is_file():
-            raise GradleakError(f"no configuration file at {path}")
-        if path.stat().st_size > MAX_BYTES:
-            raise GradleakError(f"{path} is larger than a configuration can be")
-        values = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
-    except OSError as error:
-        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
-    # The library lets through what its converters of dates, numbers and tagged values stumble over.
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or "not readable"
-        raise GradleakError(f"{path} is not valid YAML: {problem}") from error
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise GradleakError(f"{path} must be a list of `key: value` lines")
-    return values
+    options = {**_table(values.get("options")), **_table(changes.get("options"))}
+    values = {**values, **changes, **({"options": options} if options else {})}
+    return settings_of(AuditSpec, values, "the command line" if path is None else str(path))
 
 
 def _table(value: object) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
+    if isinstance(value, list | tuple):
+        return parse_options(value)
+    if not isinstance(value, dict | None):
         raise GradleakError("options must be a list of `name: value` lines")
-    return dict(value)
+    return dict(value or {})
 
 
-def parse_options(pairs: list[str]) -> dict[str, Any]:
+def parse_options(pairs: Any) -> dict[str, Any]:
     """Options of the form key=value; the attack's own types decide what a value means.
 
     >>> parse_options(["steps=400", "prior=none"])
@@ -126,7 +196,7 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
     """
     options = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
+        key, equals, value = str(pair).partition("=")
         if not equals or not key.strip():
             raise GradleakError(f"option {pair!r} is not of the form key=value")
         options[key.strip()] = value.strip()

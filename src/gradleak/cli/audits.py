@@ -8,26 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradleak.cli.app import app
-from gradleak.cli.options import (
-    ATTACK,
-    AUDIT,
-    CLIENT,
-    DATA,
-    DRAWING,
-    LOADING,
-    AuxiliaryData,
-    Entities,
-    LpipsFlag,
-    Model,
-    Observe,
-    Redact,
-    Seed,
-    takes,
-)
-from gradleak.cli.session import budget_of, finish, live, masked, said, show, show_images
+from gradleak.cli.options import AUDIT, takes
+from gradleak.cli.session import finish, live
 
 if TYPE_CHECKING:
-    from gradleak.audits.spec import AuditConfig
+    from gradleak.audits.spec import AuditSpec
 
 
 @app.command()
@@ -36,94 +21,93 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed takes other sentences.")] = 3,
 ) -> None:
     """Show a leak: twelve invented private sentences, read back whole from three of MiniLM's updates."""
-    from gradleak.audits.spec import AuditConfig
+    from gradleak.audits.spec import AuditSpec
 
     typer.echo("Three clients each train MiniLM on four private sentences and share only the gradient.")
     typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
-    run_and_show(AuditConfig(trials=3, batch_size=4, seed=seed, out=out))
+    run_and_show(AuditSpec(trials=3, batch_size=4, seed=seed, out=out))
 
 
 @app.command()
-@takes(AUDIT, observe=Observe, entities=Entities)
+@takes(*AUDIT, helps={"out": "Folder for results.json and report.html."})
 def audit(
     given: dict[str, Any],
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
-    out: Annotated[str | None, typer.Option(help="Folder for results.json and report.html.")] = None,
-    redact: Redact = False,
-    lpips: LpipsFlag = False,
 ) -> None:
     """Audit a model: make updates from your data, attack them, score what was read back, write a report."""
-    from gradleak.audits.spec import load_config
+    from gradleak.audits.spec import load_spec
 
-    run_and_show(load_config(config, given | said(out=out, redact=redact or None)), lpips)
+    run_and_show(load_spec(config, given))
 
 
 @app.command()
-@takes(DATA | CLIENT | LOADING | DRAWING, observe=Observe)
+@takes("model", "data", "client", "loading", "drawing")
 def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The update folder to write.")]) -> None:
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
-    from gradleak.audits.configured import capture_of
-    from gradleak.audits.spec import load_config
+    from gradleak.audits.files import capture_update
+    from gradleak.audits.spec import load_spec
     from gradleak.report.terminal import LiveProgress
 
     with LiveProgress() as progress:
-        folder, truth = capture_of(load_config(None, given), out, progress)
+        folder, truth = capture_update(load_spec(None, given), out, progress)
     typer.echo(f"update  {folder}\ntruth   {truth}")
 
 
 @app.command()
-@takes(ATTACK | LOADING, model=Model, seed=Seed, data=AuxiliaryData)
+@takes(
+    "model", "attack", "loading", names=("seed", "data", "budget"), without=("attack_seed",),
+    helps={"data": "For image models: an .npz whose x_train the attacker holds."},
+)  # fmt: skip
 def attack(
     given: dict[str, Any],
     update: Annotated[Path, typer.Argument(help="An update folder.")],
     out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
 ) -> None:
     """Read text or images back from an update folder. No truth is needed and none is looked at."""
-    from gradleak.audits.configured import attack_of
-    from gradleak.audits.reconstruct import print_reconstruction
-    from gradleak.audits.spec import load_config
+    from gradleak.audits.files import attack_update
+    from gradleak.audits.spec import load_spec
+    from gradleak.report.reconstruction import print_reconstruction
 
-    settings = load_config(None, given)
-    limit = budget_of(settings)
+    spec = load_spec(None, given)
+    limit = spec.time_limit()
     with live(limit) as progress:
-        found, written = attack_of(update, settings, out, limit, progress)
-    print_reconstruction(found)
+        answer, written = attack_update(update, spec, out, limit, progress)
+    print_reconstruction(answer)
     if written:
         typer.echo(f"reconstruction  {written}")
     finish(limit)
 
 
 @app.command()
+@takes("model", "scoring")
 def score(
+    given: dict[str, Any],
     reconstruction: Annotated[Path, typer.Argument(help="A reconstruction.json.")],
     truth: Annotated[Path, typer.Argument(help="The truth file that `capture` wrote.")],
-    model: Model = None,
-    entities: Entities = None,
 ) -> None:
     """Compare a reconstruction with the truth."""
-    from gradleak.audits.configured import print_score_of
+    from gradleak.audits.files import score_files
+    from gradleak.audits.spec import load_spec
+    from gradleak.report.reconstruction import print_score
 
-    print_score_of(reconstruction, truth, model or "minilm", bool(entities))
+    print_score(score_files(reconstruction, truth, load_spec(None, given)))
 
 
-def run_and_show(config: AuditConfig, lpips: bool = False) -> None:
+def run_and_show(spec: AuditSpec) -> None:
     from datetime import datetime
 
-    from gradleak.audits.configured import audit_of
+    from gradleak.audits.redact import redact
+    from gradleak.audits.run import audit as run
+    from gradleak.cli.verdicts import show
     from gradleak.core.files import output_folder
-    from gradleak.report.wording import of_images
-    from gradleak.verdict.gather import Gathered
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    chosen = config.out or Path("gradleak-runs") / f"{stamp}-{config.attack}"
-    limit = budget_of(config)
-    with output_folder(chosen) as folder:
+    limit = spec.time_limit()
+    with output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}") as folder:
         with live(limit) as progress:
-            results = masked(audit_of(config, limit, progress, lpips), config.redact)
+            results = run(spec, budget=limit, progress=progress)
+        results = redact(results) if spec.redact else results
         place = results.save(folder)
-        if of_images(results):
-            show_images(results, folder)
-        else:
-            show(Gathered(folder, [results]))
+        show(folder)
         typer.echo(f"results  {place}")
     finish(limit)

@@ -1,255 +1,224 @@
-"""Commands that run many audits, or train: finetune, reproduce, utility, frontier, map, checkpoints."""
+"""Commands that run many audits or trainings as cells: reproduce, utility, frontier, map, checkpoints, sweep."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gradleak.cli.app import app
-from gradleak.cli.options import (
-    AUDIT,
-    LOADING,
-    BudgetText,
-    ClientSpec,
-    Device,
-    Entities,
-    LabelColumn,
-    Model,
-    NumLabels,
-    Observe,
-    Options,
-    OtherModel,
-    Task,
-    TextColumn,
-    TextData,
-    Training,
-    takes,
-)
-from gradleak.cli.session import budget_of, finish, live, said
+from gradleak.cli.options import AUDIT, BudgetText, RunFlags, takes
+from gradleak.cli.session import drop_unset, perform
+
+if TYPE_CHECKING:
+    from gradleak.experiments.checkpoints.result import Checkpoints
+    from gradleak.experiments.frontier.run import Frontier
+    from gradleak.experiments.map.result import LeakMap
+    from gradleak.experiments.recipes.run import Reproduced
+    from gradleak.experiments.sweep.run import SweepResult
+    from gradleak.experiments.utility import UtilityResults
+
+KEPT = "Folder for the results; finished cells are kept."
+Out = Annotated[Path | None, typer.Option(help=KEPT)]
+RUNS = Path("gradleak-runs")
 
 
 @app.command()
-@takes(LOADING, text_column=TextColumn, label_column=LabelColumn, budget=BudgetText)
-def finetune(
-    given: dict[str, Any],
-    data: Annotated[
-        str, typer.Option(help="A .txt, .csv, .tsv or .jsonl file (a classifier needs labels), or builtin.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the model; run again with it to go on after a stop.")],
-    model: Annotated[str | None, typer.Option(help="Default: minilm, or smollm2 for --task lm.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 2,
-    lr: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Largest step size of AdamW; it falls in a line to zero. Default: 5e-5, lm 1e-5."),
-    ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Sentences of a step. Default: 32, lm 16.")] = None,
-    checkpoints: Annotated[
-        int, typer.Option(min=0, help="Keep the model at so many points before the end too, the start first.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(help="Fixes the split, the order and dropout.")] = 0,
-) -> None:
-    """Fine-tune a classifier or language model and write it as a Hugging Face folder that audits take by its path."""
-    from gradleak.audits.spec import load_config
-    from gradleak.data.texts import read_data
-    from gradleak.models.load import load_model
-    from gradleak.training.finetune import FinetuneSettings, default_model, print_finetuned
-    from gradleak.training.finetune import finetune as train
-
-    config = load_config(None, given | {"data": data})
-    limit = budget_of(config)
-    rows = read_data(data, config.text_column, config.label_column)
-    with live(limit) as progress:
-        target = load_model(
-            model or default_model(config.task), task=config.task, num_labels=config.num_labels,
-            device=config.device, progress=progress,
-        )  # fmt: skip
-        settings = FinetuneSettings.usual(
-            target.task, epochs=epochs, lr=lr, batch_size=batch_size, checkpoints=checkpoints, seed=seed
-        )
-        status, figures = train(target, rows, out, settings, limit, progress)
-    print_finetuned(status, figures, out)
-    finish(limit)
-
-
-@app.command()
+@takes(names=("model", "trials", "seed", "device", "options"), run=True, helps={"model": "Another model than the recipe's."})
 def reproduce(
+    given: dict[str, Any],
+    flags: RunFlags,
     name: Annotated[
         str | None, typer.Argument(help="A recipe by name, or a .yaml file; without it, the list.")
     ] = None,
     data_dir: Annotated[Path, typer.Option(help="Folder with the corpora.")] = Path("data"),
-    model: OtherModel = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Independent batches a cell.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes what is drawn and all other chance.")] = 0,
-    only: Annotated[str | None, typer.Option(help="Run the cells whose name matches this pattern.")] = None,
-    option: Options = None,
+    only: Annotated[str | None, typer.Option(help="Run the lines whose name matches this pattern.")] = None,
     budget: BudgetText = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
+    out: Out = None,
 ) -> None:
-    """Run a table of a paper and print its numbers beside ours; run again to go on after a stop."""
-    from rich.console import Console
-
-    from gradleak.audits.spec import AuditConfig, parse_options
+    """Run a table of a paper and print its numbers beside ours; run again to continue after a stop."""
+    from gradleak.audits.spec import parse_options
     from gradleak.cli.listing import print_recipes
-    from gradleak.experiments.frontier.table import print_utility
-    from gradleak.experiments.reproduce import load_recipe, print_recipe, reproduce_utility, write_table
-    from gradleak.experiments.reproduce import reproduce as run
+    from gradleak.experiments.recipes.recipe import load_recipe
+    from gradleak.experiments.recipes.run import RecipeExperiment
 
     if name is None:
         print_recipes()
         return
-    recipe, limit = load_recipe(name), budget_of(AuditConfig(budget=budget))
-    folder = out or Path("gradleak-runs") / f"reproduce-{Path(name).stem}"
-    done = []
-    with live(limit) as progress:
-        for cell, results in run(
-            recipe, data_dir=data_dir, out=folder, model=model, trials=trials, seed=seed, only=only,
-            options=parse_options(option or []), budget=limit, progress=progress,
-        ):  # fmt: skip
-            done.append((cell, results))
-            write_table(folder, recipe, done)
-        learned = None
-        if only is None:  # what the model learns belongs to the whole table
-            learned = reproduce_utility(
-                recipe, data_dir=data_dir, out=folder / "utility", model=model, seed=seed, budget=limit,
-                progress=progress,
-            )  # fmt: skip
-    print_recipe(recipe, done, model or recipe.model, folder)
-    if learned is not None:
-        print_utility(learned, Console())
-    finish(limit)
+    options = parse_options(given.pop("options", []))
+    experiment = RecipeExperiment(load_recipe(name), data_dir=data_dir, changes=given, only=only, options=options)
+    perform(experiment, out or RUNS / f"reproduce-{Path(name).stem}", flags, budget, _show_recipe)
+
+
+def _show_recipe(result: Reproduced) -> None:
+    from rich.console import Console
+
+    from gradleak.experiments.frontier.table import print_utility
+    from gradleak.experiments.recipes.table import print_recipe, write_markdown
+
+    print_recipe(result)
+    typer.echo(f"table  {write_markdown(result)}")
+    if result.utility is not None:
+        print_utility(result.utility, Console())
 
 
 @app.command()
+@takes("model", "loading", "data", names=("client", "seed"), run=True)
 def utility(
-    model: Model = None,
-    data: TextData = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
+    given: dict[str, Any],
+    flags: RunFlags,
     defense: Annotated[
         list[str] | None,
         typer.Option(help="A setting to compare, such as frozen+noise:sigma=0.001; repeat for more, 'none' is one."),
     ] = None,
-    client: ClientSpec = None,
     rounds: Annotated[int, typer.Option(help="Steps of the server.")] = 100,
     clients: Annotated[int, typer.Option(help="Clients in a round.")] = 4,
     batch_size: Annotated[int, typer.Option(help="Private rows of one client.")] = 8,
-    lr: Annotated[float, typer.Option(help="Largest step of the server's Adam; it falls in a line to zero.")] = 2e-4,
+    lr: Annotated[float, typer.Option(help="Largest step of the server's Adam; it decays linearly to zero.")] = 2e-4,
     seeds: Annotated[int, typer.Option(help="Repetitions, each with its own split, draws and noise.")] = 3,
     test_rows: Annotated[int, typer.Option(help="Rows held out and scored.")] = 200,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    task: Task = None,
-    num_labels: NumLabels = None,
-    device: Device = None,
     budget: BudgetText = None,
-    out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = Path(
-        "gradleak-runs/utility"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = RUNS / "utility",
 ) -> None:
-    """Train in simulated federated rounds under each defence, and show what it costs; run again to go on."""
+    """Train in simulated federated rounds under each defence, and show what it costs; run again to continue."""
+    from gradleak.audits.spec import load_spec
+    from gradleak.core.yaml_files import settings_of
+    from gradleak.defenses.chains import parse_chains
+    from gradleak.experiments.utility import Utility, UtilitySpec
+    from gradleak.training.rounds import RoundSettings
+
+    values = {"rounds": rounds, "clients": clients, "batch_size": batch_size, "lr": lr, "seeds": seeds}
+    spec = UtilitySpec(
+        audit=load_spec(None, given),
+        rounds=settings_of(RoundSettings, {**values, "test_rows": test_rows}, "utility"),
+        defenses=tuple(parse_chains(defense or [])),
+    )
+    perform(Utility(spec), out, flags, budget, lambda result: _show_utility(result, out))
+
+
+def _show_utility(result: UtilityResults, folder: Path) -> None:
     from rich.console import Console
 
-    from gradleak.audits.spec import load_config
     from gradleak.experiments.frontier.table import print_utility
-    from gradleak.experiments.frontier.utility import utility as run
 
-    settings = load_config(None, {"budget": budget, "task": task, "num_labels": num_labels})
-    limit = budget_of(settings)
-    with live(limit) as progress:
-        results = run(
-            model or "minilm", data=data or "builtin", text_column=text_column, label_column=label_column,
-            defenses=defense or [], client=client or "fedsgd", rounds=rounds, clients=clients, batch_size=batch_size,
-            lr=lr, seeds=seeds, test_rows=test_rows, seed=seed, task=settings.task, num_labels=num_labels,
-            device=device or "cpu", out=out, budget=limit, progress=progress,
-        )  # fmt: skip
-    place = results.save(out)
-    print_utility(results, Console())
+    place = result.save(folder)
+    print_utility(result, Console())
     typer.echo(f"results  {place}")
-    finish(limit)
 
 
 @app.command()
+@takes(names=("model", "data", "trials", "seed", "device"), run=True)
 def frontier(
+    given: dict[str, Any],
+    flags: RunFlags,
     config: Annotated[Path, typer.Argument(help="A frontier.yaml; flags override it.")],
-    model: OtherModel = None,
-    data: Annotated[str | None, typer.Option(help="Other data than the file names.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Attacked updates of every attack and defence.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes what is drawn and all other chance.")] = None,
-    device: Annotated[str | None, typer.Option(help="Any torch device, such as cuda or mps.")] = None,
     budget: BudgetText = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
+    out: Out = None,
 ) -> None:
-    """Attack every defence, train under it, and draw leak against utility, with advice; run again to go on."""
+    """Attack every defence, train under it, and draw leak against utility, with advice; run again to continue."""
+    from gradleak.experiments.frontier.run import FrontierExperiment
+    from gradleak.experiments.frontier.spec import load_frontier
+
+    folder = out or RUNS / f"frontier-{config.stem}"
+    experiment = FrontierExperiment(load_frontier(config, given))
+    perform(experiment, folder, flags, budget, lambda result: _show_frontier(result, folder))
+
+
+def _show_frontier(result: Frontier, folder: Path) -> None:
     from rich.console import Console
 
-    from gradleak.audits.spec import AuditConfig
-    from gradleak.experiments.frontier.config import load_frontier
-    from gradleak.experiments.frontier.run import frontier as run
     from gradleak.experiments.frontier.table import print_frontier
     from gradleak.report.frontier import write_frontier
 
-    settings = load_frontier(config, said(model=model, data=data, trials=trials, seed=seed, device=device))
-    limit = budget_of(AuditConfig(budget=budget))
-    folder = out or Path("gradleak-runs") / f"frontier-{config.stem}"
-    with live(limit) as progress:
-        result = run(settings, folder, budget=limit, progress=progress)
     page = write_frontier(result, folder)
     print_frontier(result, Console())
     typer.echo(f"page    {page}\nfigure  {folder / 'frontier.svg'}")
-    finish(limit)
 
 
 @app.command("map")
-@takes(AUDIT, data=TextData)
+@takes(*AUDIT, without=("observe",), helps={"out": KEPT}, run=True)
 def leak_map(
     given: dict[str, Any],
+    flags: RunFlags,
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
-    out: Annotated[str | None, typer.Option(help="Folder for the results; finished cells are kept.")] = None,
 ) -> None:
-    """Attack every layer and every module alone, and draw which part of the model leaks; run again to go on."""
+    """Attack every layer and every module alone, and draw which part of the model leaks; run again to continue."""
+    from gradleak.audits.spec import load_spec
+    from gradleak.experiments.map.run import Map
+
+    spec = load_spec(config, given)
+    folder = Path(spec.out or RUNS / f"map-{Path(spec.model).name}-{spec.attack or 'default'}")
+    perform(Map(spec), folder, flags, spec.budget, lambda result: _show_map(result, folder))
+
+
+def _show_map(result: LeakMap, folder: Path) -> None:
     from rich.console import Console
 
-    from gradleak.audits.spec import load_config
-    from gradleak.experiments.map.run import leak_map as run
     from gradleak.experiments.map.table import print_map
     from gradleak.report.leakmap import write_map
 
-    settings = load_config(config, given | said(out=out))
-    limit = budget_of(settings)
-    folder = Path(settings.out or Path("gradleak-runs") / f"map-{Path(settings.model).name}-{settings.attack}")
-    with live(limit) as progress:
-        result = run(settings, folder, budget=limit, progress=progress)
     page = write_map(result, folder)
     print_map(result, Console())
     typer.echo(f"page    {page}\nfigure  {folder / 'map.svg'}")
-    finish(limit)
 
 
 @app.command("checkpoints")
-@takes(AUDIT, model=Training, data=TextData, observe=Observe, entities=Entities)
+@takes(
+    *AUDIT, run=True,
+    helps={"model": "Folder of a training, as `gradleak finetune --checkpoints` writes it.", "out": KEPT},
+)  # fmt: skip
 def audit_checkpoints(
     given: dict[str, Any],
+    flags: RunFlags,
     config: Annotated[Path | None, typer.Argument(help="An audit.yaml; flags override it.")] = None,
     metric: Annotated[str, typer.Option(help="What is drawn: best_rougeL, rougeL, nerr, ...")] = "best_rougeL",
-    out: Annotated[str | None, typer.Option(help="Folder for the results; finished audits are kept.")] = None,
 ) -> None:
-    """Run one audit on every checkpoint of a training, and draw what it gives away; run again to go on."""
+    """Run one audit on every checkpoint of a training, and draw what it gives away; run again to continue."""
+    from gradleak.audits.spec import load_spec
+    from gradleak.experiments.checkpoints.run import CheckpointAudits
+
+    spec = load_spec(config, given)
+    folder = Path(spec.out or RUNS / f"checkpoints-{Path(spec.model).name}-{spec.attack or 'default'}")
+    experiment = CheckpointAudits(spec, metric)
+    perform(experiment, folder, flags, spec.budget, lambda result: _show_checkpoints(result, folder))
+
+
+def _show_checkpoints(result: Checkpoints, folder: Path) -> None:
     from rich.console import Console
 
-    from gradleak.audits.spec import load_config
-    from gradleak.experiments.checkpoints.run import audit_checkpoints as run
     from gradleak.experiments.checkpoints.table import print_checkpoints
     from gradleak.report.checkpoints import write_checkpoints
 
-    settings = load_config(config, given | said(out=out))
-    limit = budget_of(settings)
-    folder = Path(
-        settings.out or Path("gradleak-runs") / f"checkpoints-{Path(settings.model).name}-{settings.attack}"
-    )
-    with live(limit) as progress:
-        result = run(settings, folder, metric=metric, budget=limit, progress=progress)
     page = write_checkpoints(result, folder)
     print_checkpoints(result, Console())
     typer.echo(f"page    {page}\nfigure  {folder / 'checkpoints.svg'}")
-    finish(limit)
+
+
+@app.command()
+@takes(run=True)
+def sweep(
+    given: dict[str, Any],
+    flags: RunFlags,
+    config: Annotated[Path, typer.Argument(help="A sweep.yaml: models, data, batch sizes, defences, attacks, ...")],
+    budget: BudgetText = None,
+    out: Annotated[str | None, typer.Option(help=KEPT)] = None,
+) -> None:
+    """Audit every combination of models, data, batches, defences and attacks; run again to continue after a stop."""
+    from gradleak.experiments.sweep.run import Sweep
+    from gradleak.experiments.sweep.spec import load_sweep
+
+    spec = load_sweep(config, drop_unset(out=out))
+    folder = Path(spec.out or RUNS / f"sweep-{config.stem}")
+    perform(Sweep(spec), folder, flags, budget, _show_sweep, threads=spec.threads, limits=spec.limits)
+
+
+def _show_sweep(result: SweepResult) -> None:
+    from rich.console import Console
+
+    from gradleak.experiments.sweep.table import CSV_FILE, print_table
+
+    print_table(result.lines, Console())
+    typer.echo(", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
+    typer.echo(f"table  {result.folder / CSV_FILE}\ncells  {result.folder / 'cells'}")
+    typer.echo(f"what it means: gradleak verdict {result.folder}; with a page: gradleak report {result.folder}")

@@ -1,123 +1,168 @@
-"""The settings of an audit as command-line options, each declared once; a command names those it takes."""
+"""Command-line options out of the fields of `AuditSpec`, and those that say how an experiment is run."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-Model = Annotated[str | None, typer.Option(help="Built-in name, Hugging Face folder or hub id; default: minilm.")]
-OtherModel = Annotated[str | None, typer.Option("--model", help="Another model than the file names.")]
-Training = Annotated[
-    str | None,
-    typer.Option("--model", help="Folder of a training, as `gradleak finetune --checkpoints` writes it."),
-]
-Data = Annotated[
-    str | None, typer.Option(help="A .txt, .csv, .tsv or .jsonl file, an .npz of images for lenet; default: builtin.")
-]
-TextData = Annotated[str | None, typer.Option("--data", help="A .txt, .csv, .tsv or .jsonl file; default: builtin.")]
-TextColumn = Annotated[str | None, typer.Option(help="Column of the text: name or 1-based number.")]
-LabelColumn = Annotated[str | None, typer.Option(help="Column of the label: name or 1-based number.")]
-AttackName = Annotated[str | None, typer.Option(help="One of `gradleak attacks`; default: auto, and lti for images.")]
-Options = Annotated[
-    list[str] | None, typer.Option("-o", "--option", help="An attack option, key=value; repeat for more.")
-]
-BatchSize = Annotated[int | None, typer.Option(help="Sentences, or images, in a client's batch; default: 1.")]
-Trials = Annotated[int | None, typer.Option(help="Independent batches to attack; default: 4.")]
-Seed = Annotated[int | None, typer.Option(help="Fixes what is drawn and all other chance; default: 0.")]
-Known = Annotated[
-    str | None,
-    typer.Option(
-        help="What the attacker is told: batch_size, labels, lengths, with commas; '' for nothing; "
-        "default: batch_size."
-    ),
-]
-ClientSpec = Annotated[
-    str | None,
-    typer.Option(
-        "--client", help="Such as fedavg:epochs=1,batch=1,lr=5e-5; add mode=train for dropout; default: fedsgd."
-    ),
-]
-Defenses = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--defense", help="What the client does to its update, such as noise:sigma=0.01; repeat for a chain."
-    ),
-]
-Observe = Annotated[
-    str | None,
-    typer.Option(
-        help="The part of the model the attacker sees: transformer, layer:6, layer:6.query, head, ...; default: all."
-    ),
-]
-Task = Annotated[str | None, typer.Option(help="classification, or causal-lm (lm for short); default: by the model.")]
-NumLabels = Annotated[int | None, typer.Option(help="Classes of a newly drawn head.")]
-MaxTokens = Annotated[int | None, typer.Option(help="Pass over texts of more tokens than this.")]
-Window = Annotated[int | None, typer.Option(help="Cut the texts into pieces of exactly so many tokens.")]
-Entities = Annotated[
-    bool | None, typer.Option("--entities", help="Score named entities too (NERR); needs gradleak[entities].")
-]
-LpipsFlag = Annotated[
-    bool, typer.Option("--lpips", help="Compare images by LPIPS too; fetches 64 MB of weights once.")
-]
-AuxiliaryData = Annotated[
-    str | None, typer.Option("--data", help="For image models: an .npz whose x_train the attacker holds.")
-]
-Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
-Device = Annotated[str | None, typer.Option(help="Any torch device, such as cuda or mps; default: cpu.")]
-BudgetText = Annotated[
-    str | None, typer.Option("--budget", help="Time limit: 60s, 5m, 1h; what is done by then is kept.")
-]
-Memory = Annotated[
-    str | None, typer.Option(help="What the engine may use: 800MB, 4GB; default: half of what is free.")
-]
-
-DATA = {"model": Model, "data": Data, "text_column": TextColumn, "label_column": LabelColumn}
-ATTACK = {"attack": AttackName, "options": Options, "memory": Memory, "budget": BudgetText}
-CLIENT = {"batch_size": BatchSize, "known": Known, "client": ClientSpec, "defenses": Defenses}
-LOADING = {"task": Task, "num_labels": NumLabels, "device": Device}
-DRAWING = {"seed": Seed, "max_tokens": MaxTokens, "window": Window}
-AUDIT = DATA | ATTACK | CLIENT | LOADING | DRAWING | {"trials": Trials}
+if TYPE_CHECKING:
+    from gradleak.experiments.crews.base import Crew
+    from gradleak.experiments.experiment import RunOptions
 
 Command = Callable[..., None]
 
+BudgetText = Annotated[
+    str | None, typer.Option("--budget", help="Time limit: 60s, 5m, 1h; what is done by then is kept.")
+]
+Redact = Annotated[bool, typer.Option("--redact", help="Mask all texts in what is written and shown.")]
 
-def takes(options: dict[str, Any], **more: Any) -> Callable[[Command], Command]:
-    """Add options to a command, which gets those that were said as `given`, the way `load_config` takes them.
+AUDIT = ("model", "data", "attack", "client", "loading", "drawing", "scoring", "running")
+EXECUTORS = ("local", "ray", "inline")
 
-    `more` are options by name as well; a name in both keeps the later declaration.
+
+@dataclass(frozen=True)
+class RunFlags:
+    """How the cells of an experiment are run, as the command line gives it."""
+
+    workers: int | None
+    executor: str
+    address: str | None
+    gpus: float
+    threads: int
+    limits: str | None
+    retry_failed: bool
+    dry_run: bool
+
+    def options(self, device: str, **changes: Any) -> RunOptions:
+        """The same for the runner; `changes` are what an experiment's own file decides."""
+        from gradleak.core.parameters import split_parameters
+        from gradleak.core.yaml_files import settings_of
+        from gradleak.experiments.experiment import RunOptions
+        from gradleak.experiments.runner.cell import Limits
+
+        _, values = split_parameters(f"limits:{self.limits or ''}")
+        limits = {"limits": settings_of(Limits, values, "--limits")} if values else {}
+        chosen: dict[str, Any] = {"threads": self.threads, **changes, **limits}
+        options = RunOptions(workers=self.workers, retry_failed=self.retry_failed, **chosen)
+        return RunOptions(**{**vars(options), "crew": self._crew(options, device)})
+
+    def _crew(self, options: RunOptions, device: str) -> Crew | None:
+        """None stands for the usual: processes of this machine."""
+        from gradleak.core.errors import GradleakError
+        from gradleak.core.registry import suggest
+
+        if self.executor not in EXECUTORS:
+            raise GradleakError(f"unknown executor {self.executor!r}; {suggest(self.executor, EXECUTORS)}")
+        if self.executor == "local" or self.dry_run:
+            return None
+        if self.executor == "inline":
+            from gradleak.experiments.crews.inline import InlineCrew
+
+            return InlineCrew(options.threads)
+        from gradleak.experiments.crews.ray import RayCrew
+
+        return RayCrew(
+            options.threads, options.limits, device=device, workers=self.workers, address=self.address, gpus=self.gpus
+        )
+
+
+RUN: dict[str, tuple[Any, Any]] = {
+    "workers": (
+        Annotated[int | None, typer.Option(min=1, help="Processes, or Ray actors; default: as many as have cores.")],
+        None,
+    ),
+    "executor": (
+        Annotated[str, typer.Option(help="local; ray: on a Ray cluster; inline: in this process, to debug.")],
+        "local",
+    ),
+    "address": (Annotated[str | None, typer.Option(help="Of the Ray cluster; default: one on this machine.")], None),
+    "gpus": (Annotated[float, typer.Option(min=0.0, help="Share of a GPU that a Ray actor takes.")], 0.0),
+    "threads": (Annotated[int, typer.Option(min=1, help="Threads of a worker; results depend on it.")], 1),
+    "limits": (
+        Annotated[str | None, typer.Option(help="Of one cell, such as time=5m,memory=4GB,steps=1000.")],
+        None,
+    ),
+    "retry_failed": (Annotated[bool, typer.Option("--retry-failed", help="Run failed cells once more.")], False),
+    "dry_run": (Annotated[bool, typer.Option("--dry-run", help="Show the plan and its cost; run nothing.")], False),
+}
+
+
+def takes(
+    *groups: str,
+    names: Sequence[str] = (),
+    without: Sequence[str] = (),
+    helps: Mapping[str, str] | None = None,
+    run: bool = False,
+) -> Callable[[Command], Command]:
+    """Add settings of an audit to a command, which gets those that were set as `given`.
+
+    Settings are chosen by group or by name; `helps` are other words for some of them. With `run`, the command also
+    gets `flags`, how the cells of its experiment are run.
     """
-    added = {**options, **more}
 
     def decorate(command: Command) -> Command:
         own = dict(inspect.signature(command).parameters)
-        del own["given"]
+        for added in ("given", "flags") if run else ("given",):
+            del own[added]
         hints = {name: hint for name, hint in get_type_hints(command, include_extras=True).items() if name in own}
+        fields = {
+            name: kind for name, kind in _options(groups, names, helps or {}).items() if name not in {*without, *own}
+        }
+        running = RUN if run else {}
 
         @functools.wraps(command)
-        def run(**values: Any) -> None:
-            said = {name: value for name in added if (value := values.pop(name)) is not None}
-            command(**values, given=_attack_options(said))
+        def call(**values: Any) -> None:
+            given = {name: value for name in fields if (value := values.pop(name)) is not None}
+            flags = {"flags": RunFlags(**{name: values.pop(name) for name in running})} if run else {}
+            command(**values, given=given, **flags)
 
         # typer looks at the signature and at the annotations, so both must tell of the added options.
-        unset = inspect.Parameter.KEYWORD_ONLY
-        extra = [inspect.Parameter(name, unset, default=None, annotation=kind) for name, kind in added.items()]
-        kept = [value.replace(kind=unset, annotation=hints[name]) for name, value in own.items()]
-        run.__signature__ = inspect.Signature([*kept, *extra])  # type: ignore[attr-defined]
-        run.__annotations__ = hints | added
-        return run
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [value.replace(kind=keyword, annotation=hints[name]) for name, value in own.items()]
+        parameters += [inspect.Parameter(n, keyword, default=None, annotation=kind) for n, kind in fields.items()]
+        parameters += [inspect.Parameter(n, keyword, default=d, annotation=kind) for n, (kind, d) in running.items()]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return call
 
     return decorate
 
 
-def _attack_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The same with `-o` pairs as a table, and the memory limit among them, for it is an attack's option."""
-    from gradleak.audits.spec import parse_options
+def _options(groups: Sequence[str], names: Sequence[str], helps: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of the spec that were chosen, each as typer takes an option."""
+    from gradleak.audits.spec import AuditSpec, about
 
-    options: dict[str, Any] = parse_options(given.pop("options", []))
-    if (memory := given.pop("memory", None)) is not None:
-        options.setdefault("memory", memory)
-    return given | ({"options": options} if options else {})
+    chosen = {}
+    for name, field in AuditSpec.model_fields.items():
+        if about(field, "group") in groups or name in names:
+            flag = about(field, "flag")
+            flags = flag.split(",") if flag else [f"--{name.replace('_', '-')}"]
+            help_text = helps.get(name) or _help(field.description or "", field.default)
+            chosen[name] = Annotated[_kind(field.annotation, bool(flag)), typer.Option(*flags, help=help_text)]
+    return chosen
+
+
+def _help(description: str, default: Any) -> str:
+    """
+    >>> _help("independent batches to attack", 4), _help("folder for the results", None)
+    ('Independent batches to attack; default: 4.', 'Folder for the results.')
+    """
+    shown = ",".join(default) if isinstance(default, tuple) else default
+    unset = shown in (None, "", {}, False) or "default" in description
+    return description[:1].upper() + description[1:] + ("." if unset else f"; default: {shown}.")
+
+
+def _kind(annotation: Any, repeated: bool) -> Any:
+    """The type of a value on the command line; lists stand in one text, with commas, or are options that repeat."""
+    inner = [part for part in get_args(annotation) if part is not type(None)]
+    if repeated:
+        return list[str] | None
+    for kind in (bool, int, float):
+        if annotation is kind or kind in inner:
+            return kind | None
+    return str | None

@@ -1,31 +1,29 @@
-"""What commands share while they run: the budget, the live progress, Ctrl-C, and how results are shown."""
+"""What commands share while they run: the live progress, Ctrl-C, experiments, and how results are shown."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from gradleak.audits.results import Results
-    from gradleak.audits.spec import AuditConfig
+    from gradleak.cli.options import RunFlags
     from gradleak.core.budget import Budget
-    from gradleak.verdict.gather import Gathered
+    from gradleak.experiments.experiment import Experiment
+
+Summary = TypeVar("Summary")
+
+# Cells that --dry-run lists by name.
+SHOWN = 30
 
 
-def said(**values: Any) -> dict[str, Any]:
+def drop_unset(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def budget_of(config: AuditConfig) -> Budget:
-    from gradleak.core.budget import Budget
-
-    return Budget(config.seconds)
 
 
 @contextmanager
@@ -50,37 +48,48 @@ def finish(budget: Budget) -> None:
         raise typer.Exit(130)
 
 
-def show(found: Gathered) -> None:
-    """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
-    from rich.console import Console
+def perform(
+    experiment: Experiment[Summary],
+    folder: Path,
+    flags: RunFlags,
+    budget: str | None,
+    show: Callable[[Summary], None],
+    **options: Any,
+) -> None:
+    """Run an experiment and show what it came to, or with --dry-run only its plan."""
+    from gradleak.core.budget import Budget
+    from gradleak.experiments.experiment import run_experiment
+    from gradleak.experiments.runner.store import read_cells
 
-    from gradleak.report.build import write_report
-    from gradleak.report.terminal import print_results
-    from gradleak.verdict.show import print_verdict
-
-    console, verdict = Console(), found.verdict
-    if len(found.results) == 1:
-        print_results(found.results[0], console, sentences=20)
-    print_verdict(verdict, console)
-    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_report(found)}")
-
-
-def show_images(results: Results, folder: Path) -> None:
-    """Print an audit of images with its verdict; write `verdict.json` and the page."""
-    from rich.console import Console
-
-    from gradleak.report.images import write_image_report
-    from gradleak.report.terminal import print_results
-    from gradleak.verdict.judge import judge
-    from gradleak.verdict.show import print_verdict
-
-    console, verdict = Console(), judge([results])
-    print_results(results, console)
-    print_verdict(verdict, console)
-    typer.echo(f"\nverdict  {verdict.save(folder)}\nreport   {write_image_report(results, verdict, folder)}")
+    chosen = flags.options(experiment.device, **options)
+    if flags.dry_run:
+        _show_plan(experiment, folder, chosen)
+        return
+    limit = Budget.of(budget)
+    with live(limit) as progress:
+        result = run_experiment(experiment, folder, options=chosen, budget=limit, progress=progress)
+    show(result)
+    finish(limit)
+    failed = [cell for cell in read_cells(folder) if cell.status == "failed"]
+    if failed:
+        typer.echo(f"{len(failed)} cells failed, the first: {failed[0].id}: {failed[0].error}", err=True)
+        raise typer.Exit(1)
 
 
-def masked(results: Results, wanted: bool) -> Results:
-    from gradleak.audits.redact import redact
+def _show_plan(experiment: Experiment[Any], folder: Path, options: Any) -> None:
+    from gradleak.experiments.crews.local import workers_that_fit
+    from gradleak.experiments.experiment import preview
+    from gradleak.experiments.runner.estimate import in_words
+    from gradleak.report.terminal import LiveProgress
 
-    return redact(results) if wanted else results
+    with LiveProgress() as progress:
+        plan = preview(experiment, folder, options=options, progress=progress)
+    for cell in plan.todo[:SHOWN]:
+        typer.echo(f"  {cell.job}")
+    if len(plan.todo) > SHOWN:
+        typer.echo(f"  ... and {len(plan.todo) - SHOWN} more")
+    done = ", ".join(f"{count} {status}" for status, count in sorted(plan.statuses.items())) or "none yet"
+    count = options.workers if options.workers is not None else workers_that_fit(options.threads)
+    groups = f" in {plan.groups} groups" if plan.groups < len(plan.todo) else ""
+    typer.echo(f"{plan.cells} cells; finished: {done}; to run: {len(plan.todo)}{groups}")
+    typer.echo(f"cost: {in_words(plan.estimate, len(plan.todo), count, options.limits)}")

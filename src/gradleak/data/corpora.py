@@ -1,4 +1,4 @@
-"""Public corpora by name, found in a folder under the file names they are commonly kept in."""
+"""Public corpora by name, in a folder, under the file names they are commonly kept in: `cola@FOLDER`."""
 
 from __future__ import annotations
 
@@ -74,18 +74,33 @@ IMAGE_DATASETS = {
 }
 
 
-def image_dataset(name: str, folder: Path) -> Path:
-    """The file of a set of images."""
+def read_rows(source: str | Path, text_column: str | None = None, label_column: str | None = None) -> list[Row]:
+    """Rows of a data file, of the built-in corpus, or of a public corpus in a folder, written `cola@FOLDER`."""
+    name, folder = _named(source)
+    if folder is None:
+        return read_data(source, text_column, label_column)
+    if name not in DATASETS:
+        raise GradleakError(f"unknown corpus {name!r}; {suggest(name, DATASETS)}")
+    if text_column or label_column:
+        raise GradleakError(f"{source} knows its columns; leave out the text and label columns")
+    return DATASETS[name].read(name, folder)
+
+
+def image_file(source: str | Path) -> Path:
+    """The file of a set of images: a path, or a public set in a folder, written `cifar10@FOLDER`."""
+    name, folder = _named(source)
+    if folder is None:
+        return Path(source)
     if name not in IMAGE_DATASETS:
         raise GradleakError(f"unknown images {name!r}; {suggest(name, IMAGE_DATASETS)}")
     return _first(name, folder, IMAGE_DATASETS[name])
 
 
-def read_dataset(name: str, folder: Path) -> list[Row]:
-    """All rows of a corpus, from the files in a folder."""
-    if name not in DATASETS:
-        raise GradleakError(f"unknown dataset {name!r}; {suggest(name, DATASETS)}")
-    return DATASETS[name].read(name, folder)
+def _named(source: str | Path) -> tuple[str, Path | None]:
+    """The name and the folder of a corpus; no folder for a file."""
+    name, at, folder = str(source).partition("@")
+    known = at and (name.isidentifier() and not Path(source).exists())
+    return name, Path(folder or ".") if known else None
 
 
 def _first(name: str, folder: Path, files: tuple[str, ...]) -> Path:

@@ -1,4 +1,4 @@
-"""Which texts each trial takes: drawn once from the seed, so that every attack faces the same ones."""
+"""Which private examples each trial takes: drawn once from the seed, so that every attack faces the same ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradleak.core.errors import GradleakError
+from gradleak.data.pictures import Pictures
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
 from gradleak.models.text import TextModel
 
 
 @dataclass(frozen=True)
-class TrialData:
-    """The private batch of one trial."""
+class TextBatch:
+    """The private texts of one client, with their labels; None for language models."""
 
     texts: list[str]
     labels: list[int | str] | None
 
 
-def draw_trials(
+def draw_texts(
     rows: Sequence[Row],
     model: TextModel,
     *,
@@ -29,11 +30,11 @@ def draw_trials(
     seed: int,
     max_tokens: int | None = None,
     window: int | None = None,
-) -> list[TrialData]:
+) -> list[TextBatch]:
     """Distinct rows for every trial. Asking for more trials keeps the first ones as they were.
 
     Rows without a label get a class drawn from the seed; rows of more than `max_tokens` tokens are passed over.
-    With `window` the rows are cut into pieces of exactly so many tokens first.
+    With `window` the rows are cut into pieces of exactly that many tokens first.
     """
     rows = rows if window is None else cut_rows(rows, model, window)
     rng = random.Random(seed)
@@ -51,14 +52,23 @@ def draw_trials(
         raise GradleakError(
             f"{trials} trials of {batch_size} texts need {needed} rows; the data has {len(chosen)}{limit}"
         )
-    return [_trial(chosen[i : i + batch_size], model, rng) for i in range(0, needed, batch_size)]
+    return [_batch(chosen[i : i + batch_size], model, rng) for i in range(0, needed, batch_size)]
 
 
-def _trial(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TrialData:
+def draw_images(private: Pictures, batch_size: int, trials: int, seed: int) -> list[Pictures]:
+    """Distinct images for every trial. Asking for more trials keeps the first ones as they were."""
+    needed = batch_size * trials
+    if needed > len(private):
+        raise GradleakError(f"{trials} trials of {batch_size} images need {needed}; the data has {len(private)}")
+    order = random.Random(seed).sample(range(len(private)), len(private))
+    return [private.some(order[first : first + batch_size]) for first in range(0, needed, batch_size)]
+
+
+def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBatch:
     labels = None
     if model.task == "classification":
         labels = [rng.randrange(model.num_labels) if row.label is None else row.label for row in rows]
-    return TrialData([row.text for row in rows], labels)
+    return TextBatch([row.text for row in rows], labels)
 
 
 def _tokens(model: TextModel, text: str) -> int:

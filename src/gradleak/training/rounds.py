@@ -1,7 +1,7 @@
 """Simulated federated training: every round some clients send their defended updates, and the server steps.
 
-The updates are made by the very code whose updates attacks read (`gradleak.Client`), so what a defence costs here is
-what it costs the tensors an attacker sees.
+The updates are made by the very code whose updates attacks read, so what a defence costs here is what it costs the
+tensors an attacker sees.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from gradleak.clients.text import Client, class_number
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
-from gradleak.data.texts import Row
 from gradleak.defenses.chains import Chain
-from gradleak.models.text import TextModel
+from gradleak.models.base import Target
+from gradleak.training.learner import Learner
 from gradleak.updates.update import ClientRule
+
+Model = TypeVar("Model", bound=Target)
+Item = TypeVar("Item")
 
 # Far below any gradient, so that a step depends on the shape of the updates and not on their size.
 EPSILON = 1e-12
@@ -37,7 +39,7 @@ class RoundSettings(BaseModel):
     rounds: int = Field(100, ge=1, description="steps of the server")
     clients: int = Field(4, ge=1, description="clients that take part in a round")
     batch_size: int = Field(8, ge=1, description="private rows of one client")
-    lr: float = Field(2e-4, gt=0, description="largest step of the server's Adam; it falls in a line to zero")
+    lr: float = Field(2e-4, gt=0, description="largest step of the server's Adam; it decays linearly to zero")
     seeds: int = Field(3, ge=1, description="repetitions, each with its own split, draws and noise")
     test_rows: int = Field(200, ge=1, description="rows held out and scored")
     max_tokens: int = Field(128, ge=3, description="longer rows are passed over")
@@ -47,34 +49,7 @@ class RoundSettings(BaseModel):
         return self.clients * self.batch_size
 
 
-@dataclass(frozen=True)
-class Example:
-    """A row the model can take, with its tokens and its class (0 where there are none)."""
-
-    row: Row
-    tokens: list[int]
-    label: int
-
-
-def examples(rows: Sequence[Row], model: TextModel, max_tokens: int) -> list[Example]:
-    """The rows that are short enough, with their classes."""
-    limit = min(max_tokens, model.max_length)
-    frame = len(model.prefix) + len(model.suffix)
-    found = []
-    for row, tokens in zip(rows, model.tokenizer([r.text for r in rows], verbose=False)["input_ids"], strict=True):
-        if not frame < len(tokens) <= limit:
-            continue
-        if model.task == "causal-lm":
-            if len(tokens) > 1:  # one token has no next one to predict
-                found.append(Example(row, tokens, 0))
-        elif row.label is None:
-            raise GradleakError("the accuracy of a classifier needs labels in the data: say --label-column")
-        else:
-            found.append(Example(row, tokens, class_number(model, row.label)))
-    return found
-
-
-def split(pool: Sequence[Example], settings: RoundSettings, seed: int) -> tuple[list[Example], list[Example]]:
+def split(pool: Sequence[Item], settings: RoundSettings, seed: int) -> tuple[list[Item], list[Item]]:
     """Rows to train on and rows held out, drawn from the seed."""
     needed = settings.test_rows + settings.a_round
     if len(pool) < needed:
@@ -87,8 +62,9 @@ def split(pool: Sequence[Example], settings: RoundSettings, seed: int) -> tuple[
 
 
 def federate(
-    model: TextModel,
-    train: Sequence[Example],
+    learner: Learner[Any],
+    model: Model,
+    train: Sequence[Any],
     settings: RoundSettings,
     *,
     chain: Chain = (),
@@ -97,24 +73,24 @@ def federate(
     budget: Budget | None = None,
     progress: Progress = SILENT,
     what: str = "training",
-) -> TextModel | None:
+) -> Model | None:
     """A trained copy of the model, or None if the budget ended the rounds. The model itself stays as it is.
 
-    Rows and seeds depend on `seed` and the round alone, so every defence meets the same clients.
+    Examples and seeds depend on `seed` and the round alone, so every defence meets the same clients.
     """
     own = model.copied()
     weights = own.parameters()
     optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
-    sender, limit = Client(own, client=client, defenses=chain), budget or Budget()
+    rule = ClientRule.parse(client) if isinstance(client, str) else client
+    sender, limit = learner.client(own, rule, chain), budget or Budget()
     progress.begin(what, settings.rounds, "rounds")
     try:
         for number in range(settings.rounds):
             sums = Mean()
-            for sender_number, rows in enumerate(_draw(train, settings, seed, number)):
+            for place, examples in enumerate(_draw(train, settings, seed, number)):
                 if limit.over:
                     return None
-                texts, labels = [e.row.text for e in rows], [e.label for e in rows]
-                sums.add(sender.update(texts, labels, derive_seed(seed, "client", number, sender_number)).tensors)
+                sums.add(learner.update(sender, examples, derive_seed(seed, "client", number, place)).tensors)
             optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
             server_step(weights, sums.value(), optimizer)
             progress.advance(number + 1)
@@ -123,9 +99,9 @@ def federate(
     return own
 
 
-def _draw(train: Sequence[Example], settings: RoundSettings, seed: int, number: int) -> Iterable[list[Example]]:
-    """The private rows of each client of a round; no row is with two of them."""
-    chosen = random.Random(derive_seed(seed, "round", number)).sample(train, settings.a_round)
+def _draw(train: Sequence[Item], settings: RoundSettings, seed: int, number: int) -> Iterable[list[Item]]:
+    """The private examples of each client of a round; none is with two of them."""
+    chosen = random.Random(derive_seed(seed, "round", number)).sample(list(train), settings.a_round)
     return (chosen[i : i + settings.batch_size] for i in range(0, settings.a_round, settings.batch_size))
 
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audits.spec import AuditConfig
-from gradleak.core.budget import StopReason
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.environment import Environment
 from gradleak.core.files import write_text
-from gradleak.report.wording import METRIC_NAMES
+from gradleak.experiments.experiment import ExperimentStatus
+from gradleak.scoring.metrics import label_of
 from gradleak.scoring.interval import Interval, said
 
 FILE = "checkpoints.json"
@@ -29,12 +29,12 @@ class Checkpoint(BaseModel):
 
     step: int
     model: str = Field(description="the folder of its weights")
-    model_fingerprint: str
+    model_fingerprint: str | None
     learned: dict[str, float] = Field(description="perplexity, or accuracy, F1 and MCC, on the held-out rows")
     leak: Interval | None = Field(description="the metric's mean over updates; null if it is not measured yet")
     control: Interval | None = Field(description="the same of guessing without the update")
     change: Interval | None = Field(description="against the first one measured, batch by batch; null for itself")
-    folder: str = Field(description="where the audit lies, beside this file")
+    cell: str = Field(description="the file of the audit in the folder `cells`")
 
 
 class Checkpoints(BaseModel):
@@ -42,11 +42,11 @@ class Checkpoints(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     created: str
-    status: StopReason
+    status: ExperimentStatus
     environment: Environment
-    config: AuditConfig
+    spec: AuditSpec
     metric: str
     points: list[Checkpoint]
 
@@ -57,7 +57,7 @@ class Checkpoints(BaseModel):
     @property
     def label(self) -> str:
         """The metric in words."""
-        return METRIC_NAMES[self.metric]
+        return label_of(self.metric)
 
     def save(self, folder: Path) -> Path:
         """Write `checkpoints.json`, readable by its owner only."""
@@ -67,7 +67,7 @@ class Checkpoints(BaseModel):
 def headline(result: Checkpoints) -> str:
     """One sentence by a fixed rule: whether the last checkpoint leaks more than the first on the same batches."""
     if len(result.measured) < 2:
-        return "Fewer than two checkpoints are measured yet; run the same command again to go on."
+        return "Fewer than two checkpoints are measured yet; run the same command again to continue."
     first, last = result.measured[0], result.measured[-1]
     assert first.leak is not None
     assert last.leak is not None

@@ -1,107 +1,106 @@
-"""Measuring a training: one audit a checkpoint, all on the same private batches; finished ones are kept."""
+"""One audit at several steps of a training, all on the same private batches."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gradleak.audits.redact import redact
-from gradleak.audits.results import Results
-from gradleak.audits.run import audit
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder
 from gradleak.core.progress import SILENT, Progress
-from gradleak.core.registry import suggest
-from gradleak.data.texts import read_data
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
-from gradleak.experiments.kept import digest_rows, identity, kept_audit
-from gradleak.models.load import load_model, resolve_device
-from gradleak.models.text import TextModel
-from gradleak.report.wording import METRIC_NAMES
-from gradleak.scoring.entities import NERR
+from gradleak.experiments.experiment import Experiment, Finished, RunOptions, raise_if_all_failed, run_experiment
+from gradleak.experiments.runner.cell import Cell
+from gradleak.experiments.runner.jobs import AuditJob
+from gradleak.experiments.runner.plan import Planned
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.models.load import resolve_device
 from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.metrics import METRICS
 from gradleak.training.checkpoints import all_models, read_metrics
 
-# Settings that do not change what is measured, and the model, which is each checkpoint's own.
-_ASIDE = {"budget", "out", "redact", "device", "model", "data"}
 _LEARNED = ("perplexity", "accuracy", "f1", "mcc")
 
 
+class CheckpointAudits(Experiment[Checkpoints]):
+    """A spec × the models of a training, which lie in the folder `spec.model`."""
+
+    kind = "checkpoints"
+
+    def __init__(self, spec: AuditSpec, metric: str = "best_rougeL") -> None:
+        optional = METRICS.get(metric).optional and metric not in spec.metrics
+        self.spec = spec.with_(metrics=(*spec.metrics, metric)) if optional else spec
+        self.metric = metric
+        self.models = all_models(Path(spec.model))
+
+    @property
+    def settings(self) -> AuditSpec:
+        return self.spec
+
+    @property
+    def device(self) -> str:
+        return self.spec.device
+
+    def jobs(self, subjects: Subjects) -> list[Planned]:
+        spec = subjects.completed(self.spec)
+        return [Planned(AuditJob(spec=spec.with_(model=str(place)))) for place in self.models.values()]
+
+    def summarise(self, finished: Finished) -> Checkpoints:
+        raise_if_all_failed(finished)
+        points: list[Checkpoint] = []
+        first: list[float] = []
+        for (step, place), cell in zip(self.models.items(), finished.cells, strict=True):
+            point, scores = self._point(step, place, cell, first, finished)
+            points.append(point)
+            first = first or scores
+        return Checkpoints(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            status=finished.status,
+            environment=describe(resolve_device(self.spec.device)),
+            spec=finished.subjects.completed(self.spec),
+            metric=self.metric,
+            points=points,
+        )
+
+    def _point(
+        self, step: int, place: Path, cell: Cell, first: list[float], finished: Finished
+    ) -> tuple[Checkpoint, list[float]]:
+        """A checkpoint with what is measured of it so far, beside the scores of the first one measured."""
+        end = finished.completed(cell)
+        results = None if end is None else end.results
+        if results is not None and self.metric not in results.summary:
+            raise GradleakError("the texts that were drawn hold no named entities; choose another metric")
+        trials = [] if results is None else results.trials
+        scores = [trial.scores[self.metric] for trial in trials if self.metric in trial.scores]
+        changes = [now - then for now, then in zip(scores, first, strict=True)] if scores and first else []
+        point = Checkpoint(
+            step=step,
+            model=str(place),
+            model_fingerprint=None if results is None else results.scenario.model_fingerprint,
+            learned={name: value for name, value in read_metrics(place).items() if name in _LEARNED},
+            leak=None if results is None else results.summary[self.metric],
+            control=None if results is None else results.control[self.metric],
+            change=bootstrap(changes, -100) if changes else None,
+            cell=cell.id,
+        )
+        return point, scores
+
+
 def audit_checkpoints(
-    config: AuditConfig,
+    spec: AuditSpec,
     out: str | Path,
     *,
     metric: str = "best_rougeL",
-    budget: Budget | None = None,
+    options: RunOptions | None = None,
+    budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
 ) -> Checkpoints:
-    """Run one audit on every checkpoint of the training that lies in the folder `config.model`.
+    """Run one audit on every checkpoint of the training that lies in the folder `spec.model`.
 
-    Finished audits lie in `out/cells` and are not run again, whichever metric is asked for; what the budget cut short
-    is not kept.
+    Finished audits lie in `out/cells` and are not run again, whichever metric is asked for.
     """
-    if metric not in METRIC_NAMES:
-        raise GradleakError(f"unknown metric {metric!r}; {suggest(metric, METRIC_NAMES)}")
-    if metric == NERR:
-        config = config.model_copy(update={"entities": True})
-    models = all_models(Path(config.model))
-    limit = budget or Budget(config.seconds)
-    with output_folder(out) as folder:
-        run = _Run(config, folder, metric, limit, progress)
-        points = [run.point(step, place) for step, place in models.items()]
-    return Checkpoints(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        status="completed" if all(point.leak is not None for point in points) else limit.reason,
-        environment=describe(resolve_device(config.device)),
-        config=config,
-        metric=metric,
-        points=points,
-    )
-
-
-class _Run:
-    """What all checkpoints share, and the first one's scores, which the later ones are compared with."""
-
-    def __init__(self, config: AuditConfig, folder: Path, metric: str, budget: Budget, progress: Progress) -> None:
-        self.config, self.folder, self.metric = config, folder, metric
-        self.budget, self.progress = budget, progress
-        self.rows = read_data(config.data, config.text_column, config.label_column)
-        self.decides = {
-            **config.model_dump(exclude=_ASIDE),
-            "rows": digest_rows(self.rows),
-            **({"redact": True} if config.redact else {}),  # audits kept with their texts are not what is asked for
-        }
-        self.first: list[float] | None = None
-
-    def point(self, step: int, place: Path) -> Checkpoint:
-        """The checkpoint with what is measured of it so far."""
-        config = self.config
-        model = load_model(
-            place, task=config.task, num_labels=config.num_labels, device=config.device, progress=self.progress
-        )
-        home = Path("cells") / identity(f"step {step}", {**self.decides, "model": model.fingerprint})
-        found = kept_audit(self.folder / home, self.budget, lambda: self._audit(model))
-        if found is not None and self.metric not in found.summary:
-            raise GradleakError("the texts that were drawn hold no named entities; choose another metric")
-        scores = None if found is None else [t.scores[self.metric] for t in found.trials if self.metric in t.scores]
-        before, self.first = self.first, self.first or scores
-        return Checkpoint(
-            step=step,
-            model=str(place),
-            model_fingerprint=model.fingerprint,
-            learned={name: value for name, value in read_metrics(place).items() if name in _LEARNED},
-            leak=None if found is None else found.summary[self.metric],
-            control=None if found is None else found.control[self.metric],
-            change=None
-            if before is None or scores is None
-            else bootstrap([now - then for now, then in zip(scores, before, strict=True)], floor=-100),
-            folder=home.as_posix(),
-        )
-
-    def _audit(self, model: TextModel) -> Results:
-        settings = self.config.model_dump(exclude={"budget", "out", "redact", "model"})
-        found = audit(model, **settings, budget=self.budget, progress=self.progress)
-        return redact(found) if self.config.redact else found
+    limit = spec.time_limit() if budget is None else budget
+    experiment = CheckpointAudits(spec, metric)
+    return run_experiment(experiment, out, options=options, budget=limit, progress=progress)

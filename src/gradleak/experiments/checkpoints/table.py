@@ -13,7 +13,7 @@ OPEN = "–"
 
 
 def checkpoint_table(result: Checkpoints) -> tuple[list[str], list[list[str]]]:
-    """Headings and lines, a line a checkpoint."""
+    """Headings and lines, one line per checkpoint."""
     learned = list(dict.fromkeys(name for point in result.points for name in point.learned))
     headings = ["step", *learned, result.label, "control", "change since the first"]
     return headings, [_line(point, learned) for point in result.points]
@@ -32,7 +32,7 @@ def print_checkpoints(result: Checkpoints, console: Console) -> None:
     """The table, the sentence that sums it up, and what it does not mean."""
     headings, lines = checkpoint_table(result)
     table = Table(
-        title=f"{result.label} of {result.config.attack} on updates at several steps of training, 95 % intervals",
+        title=f"{result.label} of {result.spec.attack} on updates at several steps of training, 95 % intervals",
         title_justify="left",
         box=SIMPLE_HEAD,
     )
@@ -42,6 +42,6 @@ def print_checkpoints(result: Checkpoints, console: Console) -> None:
         table.add_row(*line)
     console.print(table, markup=False)
     if result.status != "completed":
-        console.print("Not all is measured yet; run the same command again to go on.", style="bold yellow")
+        console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
     console.print(headline(result), style="bold", highlight=False, markup=False)
     console.print(CAVEAT, style="dim")

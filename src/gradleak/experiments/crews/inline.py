@@ -1,4 +1,5 @@
-"""No workers at all: cells one after another in this process, to look into one with a debugger, or for small sweeps.
+"""No workers at all: cells one after another in this process, to look into one with a debugger, for small experiments, and for
+models and data that only this process has.
 
 Nothing watches over a cell here, so memory is not limited and a cell that hangs is not killed.
 """
@@ -7,17 +8,21 @@ from __future__ import annotations
 
 import torch
 
+from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import State
 from gradleak.experiments.runner.cell import Ends, Group, Limits
 from gradleak.experiments.runner.running import run_cells
+from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.runner.worker import Death
 
 
 class InlineCrew:
     """Runs cells when they are waited for."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, subjects: Subjects | None = None, progress: Progress = SILENT) -> None:
+        """`subjects` may hold models and data that were given in Python."""
         torch.set_num_threads(threads)
+        self._subjects, self._progress = subjects or Subjects(), progress
         self._next: tuple[Group, Limits] | None = None
 
     @property
@@ -36,7 +41,7 @@ class InlineCrew:
             return []
         cells, limits = self._next
         self._next = None
-        return [(cells, run_cells(cells, limits))]
+        return [(cells, run_cells(cells, limits, self._subjects, progress=self._progress))]
 
     def states(self) -> list[State]:
         return []

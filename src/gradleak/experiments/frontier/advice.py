@@ -10,7 +10,7 @@ from typing import Literal
 
 from gradleak.defenses.chains import NONE
 from gradleak.experiments.frontier.points import AttackScore, Point
-from gradleak.experiments.frontier.utility import Metric
+from gradleak.experiments.utility import Metric
 from gradleak.scoring.interval import Interval
 
 CAVEAT = (
@@ -64,13 +64,13 @@ def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str 
     """Why the undefended setting gives nothing to compare with, if it does not."""
     if plain is None or plain.status == "unfinished" or plain.score is None or plain.utility is None or floor is None:
         return (
-            "No advice yet: the undefended setting is not measured to its end; run the same command again to go on."
+            "No advice yet: the undefended setting is not measured to its end; run the same command again to continue."
         )
     score = plain.score
     if score.leak.low <= score.control.high:
         return (
             f"This run cannot tell the defences apart: even with none, the best attack ({plain.best}) is not clearly "
-            f"above guessing (ROUGE-L {_range(score.leak)} against {_range(score.control)}), so try stronger attacks "
+            f"above guessing ({score.label} {_range(score.leak)} against {_range(score.control)}), so try stronger attacks "
             "or more trials."
         )
     if not learned(plain.utility, metric, floor):
@@ -98,13 +98,13 @@ def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tol
     if unclear := kinds.get("unclear", []):
         likely = min(unclear, key=lambda point: _score(point).leak.mean)
         return (
-            f"No choice can be made yet: the interval of {likely.label} (ROUGE-L {_range(_score(likely).leak)}) "
+            f"No choice can be made yet: the interval of {likely.label} ({start.label} {_range(_score(likely).leak)}) "
             f"reaches both guessing and the undefended leak ({_range(start.leak)}), so repeat with more trials"
         )
     if unchanged := kinds.get("unchanged", []):
         least = min(unchanged, key=lambda point: _score(point).leak.mean)
         return (
-            f"None of these defences clearly lowers what is read back (least under {least.label}, ROUGE-L "
+            f"None of these defences clearly lowers what is read back (least under {least.label}, {start.label} "
             f"{_range(_score(least).leak)}, against {_range(start.leak)} with none), so do not rely on them: use "
             "stronger settings or others"
         )
@@ -163,7 +163,7 @@ def _within(point: Point, tolerance: float) -> bool:
 
 
 def _fall(point: Point, start: AttackScore) -> str:
-    return f"from ROUGE-L {start.leak.mean:.0f} to {_score(point).leak.mean:.0f}"
+    return f"from {start.label} {start.leak.mean:.0f} to {_score(point).leak.mean:.0f}"
 
 
 def _cost(point: Point, metric: Metric) -> str:

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.audits.results import Results
 from gradleak.experiments.frontier.pareto import front
-from gradleak.experiments.frontier.utility import Metric, SettingUtility
+from gradleak.experiments.utility import Metric, SettingUtility
 from gradleak.scoring.interval import Interval, student
+from gradleak.scoring.metrics import label_of
 
 
 class _Model(BaseModel):
@@ -18,11 +19,17 @@ class _Model(BaseModel):
 
 
 class AttackScore(_Model):
-    """One attack that ran to its end: its ROUGE-L beside its control's."""
+    """One attack that ran to its end: what it read beside what guessing reads."""
 
+    measure: str = Field("rougeL", description="the metric of leak and control")
     leak: Interval
     control: Interval
     trials: int
+
+    @property
+    def label(self) -> str:
+        """The measure in words."""
+        return label_of(self.measure)
 
 
 class Point(_Model):
@@ -53,14 +60,21 @@ class Point(_Model):
 
 
 def make_point(
-    attacks: Mapping[str, Results | None], measured: SettingUtility, plain: SettingUtility, metric: Metric
+    attacks: Mapping[str, Results | None],
+    measured: SettingUtility,
+    plain: SettingUtility,
+    metric: Metric,
+    measure: str = "rougeL",
 ) -> Point:
     """Join what attacks read under a setting with what the model learned; `plain` is the undefended training."""
     scores = {
         name: None
         if results is None
         else AttackScore(
-            leak=results.summary["rougeL"], control=results.control["rougeL"], trials=len(results.trials)
+            measure=measure,
+            leak=results.summary[measure],
+            control=results.control[measure],
+            trials=len(results.trials),
         )
         for name, results in attacks.items()
     }

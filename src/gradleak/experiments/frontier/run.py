@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -10,22 +11,23 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.audits.results import Results
-from gradleak.audits.run import audit
-from gradleak.clients.check import check_chains
-from gradleak.core.budget import Budget, StopReason
+from gradleak.core.budget import Budget
 from gradleak.core.environment import Environment, describe
-from gradleak.core.files import output_folder, write_text
+from gradleak.core.files import write_text
 from gradleak.core.progress import SILENT, Progress
-from gradleak.data.texts import read_data
-from gradleak.defenses.chains import NONE, Chain, canonical, label
+from gradleak.defenses.chains import NONE
+from gradleak.experiments.experiment import Experiment, ExperimentStatus, Finished, RunOptions, run_experiment
 from gradleak.experiments.frontier.advice import advise
-from gradleak.experiments.frontier.config import AttackSpec, FrontierConfig
 from gradleak.experiments.frontier.points import Point, make_point, mark_front
-from gradleak.experiments.frontier.utility import Metric, UtilityResults, utility
-from gradleak.experiments.kept import digest_rows, identity, kept_audit
-from gradleak.models.load import load_model
-from gradleak.models.text import TextModel
+from gradleak.experiments.frontier.spec import FrontierSpec
+from gradleak.experiments.runner.cell import Cell
+from gradleak.experiments.runner.jobs import AuditJob
+from gradleak.experiments.runner.plan import Planned
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.utility import Metric, Utility, UtilityResults, UtilitySpec
+from gradleak.models.base import Target
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.scale import SCALES
 
 FILE = "frontier.json"
 
@@ -35,15 +37,16 @@ class Frontier(BaseModel):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     created: str
-    status: StopReason
+    status: ExperimentStatus
     environment: Environment
-    config: FrontierConfig
+    spec: FrontierSpec
     model_fingerprint: str
+    measure: str = Field(description="what the leak is measured by: rougeL, of images psnr")
     metric: Metric
     points: list[Point]
-    control: Interval | None = Field(description="ROUGE-L of guessing without the update, beside the undefended leak")
+    control: Interval | None = Field(description="of guessing without the update, beside the undefended leak")
     untrained: Interval | None = Field(description="the metric before any training")
     majority: Interval | None = Field(description="the metric of always saying the commonest class")
     advice: str
@@ -53,103 +56,95 @@ class Frontier(BaseModel):
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
 
-def frontier(
-    config: FrontierConfig,
-    out: str | Path,
-    *,
-    model: TextModel | None = None,
-    budget: Budget | None = None,
-    progress: Progress = SILENT,
-) -> Frontier:
-    """Attack every defence with every attack, train under every defence, and join the two.
+class FrontierExperiment(Experiment[Frontier]):
+    """A spec × attacks × defences, and the trainings that tell what the defences cost."""
 
-    Finished audits lie in `out/attacks`, finished trainings in `out/utility`; they are not run again. What the budget
-    cut short is not kept, is marked unfinished, and never counts as protection.
-    """
-    limit = budget or Budget()
-    with output_folder(out) as folder:
-        target = model or load_model(
-            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
-        )
-        check_chains(config.defenses, target)
-        privacy = _Privacy(config, target, folder / "attacks", limit, progress)
-        found = [
-            {attack.label: privacy.cell(attack, chain) for attack in config.attacks} for chain in config.defenses
+    kind = "frontier"
+
+    def __init__(self, spec: FrontierSpec) -> None:
+        self.spec = spec
+        self.utility = Utility(UtilitySpec(audit=spec.audit, rounds=spec.utility, defenses=spec.defenses))
+
+    @property
+    def settings(self) -> FrontierSpec:
+        return self.spec
+
+    @property
+    def device(self) -> str:
+        return self.spec.audit.device
+
+    def jobs(self, subjects: Subjects) -> list[Planned]:
+        """Every attack on every defence, then the trainings."""
+        audits = [
+            subjects.completed(attack.on(self.spec.audit, defenses=chain))
+            for chain in self.spec.defenses
+            for attack in self.spec.attacks
         ]
-        cost = utility(
-            target,
-            data=config.data,
-            text_column=config.text_column,
-            label_column=config.label_column,
-            defenses=config.defenses,
-            client=config.client,
-            seed=config.seed,
-            out=folder / "utility",
-            budget=limit,
-            progress=progress,
-            **config.utility.model_dump(),
-        )
-        return _joined(config, target, found, cost, limit)
+        trainings = self.utility.jobs(subjects)  # also refuses defences that do not fit the model
+        return [*(Planned(AuditJob(spec=spec)) for spec in audits), *trainings]
+
+    def summarise(self, finished: Finished) -> Frontier:
+        width = len(self.spec.attacks)
+        audits = finished.cells[: width * len(self.spec.defenses)]
+        cost = self.utility.summarise(replace(finished, cells=finished.cells[len(audits) :]))
+        labels = [attack.label for attack in self.spec.attacks]
+        found = [
+            dict(zip(labels, (_results(cell, finished) for cell in audits[i : i + width]), strict=True))
+            for i in range(0, len(audits), width)
+        ]
+        return _joined(self.spec, finished.subjects.model(self.spec.audit), found, cost, finished.status)
+
+
+def _results(cell: Cell, finished: Finished) -> Results | None:
+    end = finished.completed(cell)
+    return None if end is None else end.results
 
 
 def _joined(
-    config: FrontierConfig,
-    model: TextModel,
-    found: Sequence[dict[str, Results | None]],
+    spec: FrontierSpec,
+    model: Target,
+    audits: Sequence[dict[str, Results | None]],
     cost: UtilityResults,
-    budget: Budget,
+    status: ExperimentStatus,
 ) -> Frontier:
-    metric: Metric = "perplexity" if model.task == "causal-lm" else config.metric
-    plain = cost.settings[0]
+    metric: Metric = "perplexity" if model.task == "causal-lm" else spec.metric
+    measure, plain = SCALES[model.modality].metric, cost.settings[0]
     points = mark_front(
-        [make_point(attacks, one, plain, metric) for attacks, one in zip(found, cost.settings, strict=True)], metric
+        [make_point(*pair, plain, metric, measure) for pair in zip(audits, cost.settings, strict=True)], metric
     )
     floors = [floor[metric] for floor in (cost.untrained, cost.majority) if metric in floor]
     return Frontier(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        status="completed" if all(point.status == "completed" for point in points) else budget.reason,
+        status=status,
         environment=describe(model.device),
-        config=config,
+        spec=spec,
         model_fingerprint=model.fingerprint,
+        measure=measure,
         metric=metric,
         points=points,
         control=next((p.score.control for p in points if p.label == NONE and p.score is not None), None),
         untrained=cost.untrained.get(metric),
         majority=cost.majority.get(metric),
-        advice=advise(points, metric, max((floor.mean for floor in floors), default=None), config.tolerance),
+        advice=advise(points, metric, max((floor.mean for floor in floors), default=None), spec.tolerance),
     )
 
 
-class _Privacy:
-    """The audits, each in a folder of its own so that `gradleak report` can show it."""
+def frontier(
+    spec: FrontierSpec,
+    out: str | Path,
+    *,
+    model: Target | None = None,
+    data: Any = None,
+    options: RunOptions | None = None,
+    budget: Budget | str | float | None = None,
+    progress: Progress = SILENT,
+) -> Frontier:
+    """Attack every defence with every attack, train under every defence, and join the two.
 
-    def __init__(
-        self, config: FrontierConfig, model: TextModel, folder: Path, budget: Budget, progress: Progress
-    ) -> None:
-        self.config, self.model, self.folder = config, model, folder
-        self.budget, self.progress = budget, progress
-        rows = read_data(config.data, config.text_column, config.label_column)
-        self.shared: dict[str, Any] = {
-            name: getattr(config, name) for name in ("batch_size", "trials", "seed", "known", "client", "max_tokens")
-        }
-        self.decides = {**self.shared, "model": model.fingerprint, "task": model.task, "rows": digest_rows(rows)}
-
-    def cell(self, attack: AttackSpec, chain: Chain) -> Results | None:
-        """The audit as it lies in the folder, or run now; None if the budget ended it."""
-        chosen = {"attack": attack.name, "options": attack.options, "defenses": canonical(chain)}
-        place = self.folder / identity(f"{label(chain)} {attack.label}", {**self.decides, **chosen})
-        return kept_audit(place, self.budget, lambda: self._audit(attack, chain))
-
-    def _audit(self, attack: AttackSpec, chain: Chain) -> Results:
-        return audit(
-            self.model,
-            data=self.config.data,
-            text_column=self.config.text_column,
-            label_column=self.config.label_column,
-            attack=attack.name,
-            options=attack.options,
-            defenses=chain,
-            budget=self.budget,
-            progress=self.progress,
-            **self.shared,
-        )
+    Finished audits and trainings lie in `out/cells` and are not run again. What is not measured to its end is marked
+    unfinished, and never counts as protection. `model` and `data` stand in for those that the spec names.
+    """
+    subjects = None if model is None and data is None else Subjects(model=model, data=data, progress=progress)
+    return run_experiment(
+        FrontierExperiment(spec), out, options=options, subjects=subjects, budget=budget, progress=progress
+    )

@@ -8,8 +8,9 @@ from rich.table import Table
 from gradleak.experiments.frontier.advice import CAVEAT
 from gradleak.experiments.frontier.points import Point
 from gradleak.experiments.frontier.run import Frontier
-from gradleak.experiments.frontier.utility import UNTRAINED, UtilityResults
+from gradleak.experiments.utility import UNTRAINED, UtilityResults
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import label_of
 
 NAMES = {"accuracy": "accuracy", "f1": "F1", "mcc": "MCC", "perplexity": "perplexity"}
 OPEN = "not finished"
@@ -36,13 +37,13 @@ def print_utility(results: UtilityResults, console: Console) -> None:
     )
     _print(title, *utility_table(results), console)
     if results.status != "completed":
-        console.print("Not all is measured yet; run the same command again to go on.", style="bold yellow")
+        console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
     console.print(COST_ONLY, style="dim")
 
 
 def frontier_table(result: Frontier) -> tuple[list[str], list[list[str]]]:
     """Headings and lines: every attack on every defence, then what the defence costs."""
-    attacks = [attack.label for attack in result.config.attacks]
+    attacks = [attack.label for attack in result.spec.attacks]
     return (
         ["defence", *attacks, "control", NAMES[result.metric], "cost"],
         [[point.label, *(_attack(point, name) for name in attacks), *_rest(point)] for point in result.points],
@@ -50,9 +51,9 @@ def frontier_table(result: Frontier) -> tuple[list[str], list[list[str]]]:
 
 
 def print_frontier(result: Frontier, console: Console) -> None:
-    _print("ROUGE-L of every attack, and what the model learns; 95 % intervals", *frontier_table(result), console)
+    _print(f"{label_of(result.measure)} of every attack, and what the model learns; 95 % intervals", *frontier_table(result), console)
     if result.status != "completed":
-        console.print("Not all is measured yet; run the same command again to go on.", style="bold yellow")
+        console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
     console.print(result.advice, style="bold", highlight=False, markup=False)
     console.print(CAVEAT, style="dim")
 

@@ -18,7 +18,7 @@ Holds = Literal["holds", "does not hold", "open"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, the paired difference in ROUGE-L that decides it, and whether that is clear."""
+    """A statement, the paired difference that decides it, and whether that is clear."""
 
     statement: str
     measured: str
@@ -33,7 +33,8 @@ def claims(result: LeakMap) -> list[Claim]:
 
 
 def _all_layers(result: LeakMap) -> Claim | None:
-    pairs = _paired(result.transformer.values, result.all.values)
+    layers = result.all_layers
+    pairs = [] if layers is None else _paired(layers.values, result.all.values)
     return _claim("all layers give nearly as much as everything", "all layers − everything", pairs, -CLOSE)
 
 

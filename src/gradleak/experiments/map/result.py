@@ -7,12 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audits.spec import AuditConfig
-from gradleak.core.budget import StopReason
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.environment import Environment
 from gradleak.core.files import write_text
-from gradleak.experiments.map.grid import ALL, TRANSFORMER, WHOLE, Place
+from gradleak.experiments.experiment import ExperimentStatus
+from gradleak.experiments.map.grid import ALL, WHOLE, Place
 from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.metrics import label_of
 
 FILE = "map.json"
 
@@ -27,11 +28,11 @@ class MapCell(Place):
 
     parameters: int
     share: float = Field(description="of the model's trainable parameters, in percent")
-    leak: Interval | None = Field(description="ROUGE-L; null if it is not measured yet")
-    control: Interval | None = Field(description="ROUGE-L of guessing without the update")
-    values: list[float] = Field(default_factory=list, description="ROUGE-L of every trial")
-    guesses: list[float] = Field(default_factory=list, description="ROUGE-L of guessing, trial by trial")
-    folder: str = Field(description="where the audit lies, beside this file")
+    leak: Interval | None = Field(description="the measure of the map; null if it is not measured yet")
+    control: Interval | None = Field(description="the same of guessing without the update")
+    values: list[float] = Field(default_factory=list, description="the measure, trial by trial")
+    guesses: list[float] = Field(default_factory=list, description="the same of guessing")
+    cell: str = Field(description="the file of the audit in the folder `cells`")
 
 
 class LeakMap(BaseModel):
@@ -39,12 +40,13 @@ class LeakMap(BaseModel):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     created: str
-    status: StopReason
+    status: ExperimentStatus
     environment: Environment
-    config: AuditConfig
+    spec: AuditSpec
     model_fingerprint: str
+    metric: str = Field(description="what the leak is measured by: rougeL, of images psnr")
     layers: int
     columns: list[str] = Field(description="the modules of a layer, then the whole layer")
     cells: list[MapCell]
@@ -61,8 +63,14 @@ class LeakMap(BaseModel):
         return next(cell for cell in self.cells if cell.selection == ALL)
 
     @property
-    def transformer(self) -> MapCell:
-        return next(cell for cell in self.cells if cell.selection == TRANSFORMER)
+    def all_layers(self) -> MapCell | None:
+        """All layers together; None where the model is nothing but its layers."""
+        return next((cell for cell in self.cells if cell.layer is None and cell.selection != ALL), None)
+
+    @property
+    def label(self) -> str:
+        """The measure in words."""
+        return label_of(self.metric)
 
     def save(self, folder: Path) -> Path:
         """Write `map.json`, readable by its owner only."""
@@ -73,7 +81,7 @@ def headline(result: LeakMap) -> str:
     """One sentence by a fixed rule: the single module that gave most away, beside everything and beside guessing."""
     modules = [cell for cell in result.cells if cell.column not in (None, WHOLE) and cell.leak is not None]
     if not modules:
-        return "No single module is measured yet; run the same command again to go on."
+        return "No single module is measured yet; run the same command again to continue."
     best = max(modules, key=lambda cell: 0.0 if cell.leak is None else cell.leak.mean)
     assert best.leak is not None
     assert best.control is not None
@@ -81,9 +89,9 @@ def headline(result: LeakMap) -> str:
     if best.leak.low <= best.control.high:
         return (
             f"No single module is clearly above guessing ({said(best.control)}): the most was read from "
-            f"{best.column} of layer {best.layer}, ROUGE-L {said(best.leak)}{beside}."
+            f"{best.column} of layer {best.layer}, {result.label} {said(best.leak)}{beside}."
         )
     return (
         f"One module can be enough: {best.column} of layer {best.layer}, {best.share:.2g} % of the parameters, gives "
-        f"ROUGE-L {said(best.leak)}{beside}, and guessing {said(best.control)}."
+        f"{result.label} {said(best.leak)}{beside}, and guessing {said(best.control)}."
     )

@@ -1,117 +1,107 @@
-"""Measuring a map: one audit a cell, all on the same private batches; finished ones are kept.
+"""Measuring a map: one audit a cell, all on the same private batches.
 
 The cells of a layer are attacked in the same passes: each alone would leave most of a pass empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from gradleak.attacks import ATTACKS
-from gradleak.audits.redact import redact
-from gradleak.audits.results import Results
-from gradleak.audits.run import Question, audit_together
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder
 from gradleak.core.progress import SILENT, Progress
-from gradleak.data.texts import read_data
-from gradleak.experiments.kept import digest_rows, identity, kept_audits
-from gradleak.experiments.map.grid import WHOLE, Place, by_layer, column_name, columns_of, plan
+from gradleak.experiments.experiment import Experiment, Finished, RunOptions, raise_if_all_failed, run_experiment
+from gradleak.experiments.map.grid import ALL, WHOLE, Place, column_name, places_of
 from gradleak.experiments.map.result import LeakMap, MapCell
-from gradleak.models.load import load_model
-from gradleak.models.selection import ALL, count_parameters, selected, share_of
-from gradleak.models.text import TextModel
+from gradleak.experiments.runner.cell import Cell
+from gradleak.experiments.runner.jobs import AuditJob
+from gradleak.experiments.runner.plan import Planned
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.models.base import Target
+from gradleak.models.selection import count_parameters, selected, share_of
+from gradleak.scoring.scale import SCALES
 
-# Settings that do not change what a map shows, and the part of the model, which is each cell's own.
-_ASIDE = {"budget", "out", "redact", "device", "model", "data", "observe", "entities"}
+
+class Map(Experiment[LeakMap]):
+    """A spec × the part of the model that is observed."""
+
+    kind = "map"
+
+    def __init__(self, spec: AuditSpec) -> None:
+        if spec.observe != ALL:
+            raise GradleakError("a map observes every part of the model in turn; leave out observe")
+        self.spec = spec
+
+    @property
+    def settings(self) -> AuditSpec:
+        return self.spec
+
+    @property
+    def device(self) -> str:
+        return self.spec.device
+
+    def jobs(self, subjects: Subjects) -> list[Planned]:
+        spec = subjects.completed(self.spec)
+        self.places = places_of(subjects.model(spec))
+        return [
+            Planned(AuditJob(spec=spec.with_(observe=place.selection)), f"layer {place.layer}")
+            for place in self.places
+        ]
+
+    def summarise(self, finished: Finished) -> LeakMap:
+        raise_if_all_failed(finished)
+        model = finished.subjects.model(self.spec)
+        metric = SCALES[model.modality].metric
+        return LeakMap(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            status=finished.status,
+            environment=describe(model.device),
+            spec=finished.subjects.completed(self.spec),
+            model_fingerprint=model.fingerprint,
+            metric=metric,
+            layers=model.layer_count,
+            columns=[*map(column_name, model.layer_roles), WHOLE],
+            cells=[
+                _cell(place, cell, model, metric, finished)
+                for place, cell in zip(self.places, finished.cells, strict=True)
+            ],
+        )
 
 
 def leak_map(
-    config: AuditConfig,
+    spec: AuditSpec,
     out: str | Path,
     *,
-    model: TextModel | None = None,
-    budget: Budget | None = None,
+    model: Target | None = None,
+    data: Any = None,
+    options: RunOptions | None = None,
+    budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
 ) -> LeakMap:
     """Attack every module of every layer alone, every layer, all layers and the whole update.
 
-    Finished audits lie in `out/cells` and are not run again; what the budget cut short is not kept. `model` stands
-    in for the one the configuration names.
+    Finished audits lie in `out/cells` and are not run again. `model` and `data` stand in for those that the spec names.
     """
-    if config.observe != ALL:
-        raise GradleakError("a map observes every part of the model in turn; leave out observe")
-    limit = budget or Budget(config.seconds)
-    with output_folder(out) as folder:
-        target = model or load_model(
-            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
-        )
-        run = _Run(config, target, folder, limit, progress)
-        places = plan(target.adapter)
-        found = {cell.selection: cell for group in by_layer(places) for cell in run.cells(group)}
-        cells = [found[place.selection] for place in places]
-    return LeakMap(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        status="completed" if all(cell.leak is not None for cell in cells) else limit.reason,
-        environment=describe(target.device),
-        config=config,
-        model_fingerprint=target.fingerprint,
-        layers=len(target.adapter.layers),
-        columns=[*map(column_name, columns_of(target.adapter)), WHOLE],
-        cells=cells,
+    subjects = None if model is None and data is None else Subjects(model=model, data=data, progress=progress)
+    limit = spec.time_limit() if budget is None else budget
+    return run_experiment(Map(spec), out, options=options, subjects=subjects, budget=limit, progress=progress)
+
+
+def _cell(place: Place, cell: Cell, model: Target, metric: str, finished: Finished) -> MapCell:
+    names = selected(place.selection, model)
+    end = finished.completed(cell)
+    results = None if end is None else end.results
+    return MapCell(
+        **place.model_dump(),
+        parameters=count_parameters(names, model),
+        share=share_of(names, model),
+        leak=None if results is None else results.summary[metric],
+        control=None if results is None else results.control[metric],
+        values=[] if results is None else [trial.scores[metric] for trial in results.trials],
+        guesses=[] if results is None else [trial.control_scores[metric] for trial in results.trials],
+        cell=cell.id,
     )
-
-
-class _Run:
-    """What all cells of one map share."""
-
-    def __init__(
-        self, config: AuditConfig, model: TextModel, folder: Path, budget: Budget, progress: Progress
-    ) -> None:
-        self.config, self.model, self.folder = config, model, folder
-        self.budget, self.progress = budget, progress
-        self.method = ATTACKS.get(config.attack).from_settings(config.options)
-        self.rows = read_data(config.data, config.text_column, config.label_column)
-        self.decides = {
-            **config.model_dump(exclude=_ASIDE),
-            "model": model.fingerprint,
-            "task": model.task,
-            "rows": digest_rows(self.rows),
-            **({"redact": True} if config.redact else {}),  # audits kept with their texts are not what is asked for
-        }
-
-    def cells(self, places: Sequence[Place]) -> list[MapCell]:
-        """These cells with what is measured of them so far."""
-        names = [selected(place.selection, self.model) for place in places]
-        homes = [
-            Path("cells") / identity(place.selection, {**self.decides, "observe": own})
-            for place, own in zip(places, names, strict=True)
-        ]
-        found = kept_audits(
-            [self.folder / home for home in homes],
-            self.budget,
-            lambda missing: self._audit([places[number].selection for number in missing]),
-        )
-        return [self._cell(*each) for each in zip(places, names, homes, found, strict=True)]
-
-    def _cell(self, place: Place, names: list[str], home: Path, found: Results | None) -> MapCell:
-        return MapCell(
-            **place.model_dump(),
-            parameters=count_parameters(names, self.model),
-            share=share_of(names, self.model),
-            leak=None if found is None else found.summary["rougeL"],
-            control=None if found is None else found.control["rougeL"],
-            values=[] if found is None else [trial.scores["rougeL"] for trial in found.trials],
-            guesses=[] if found is None else [trial.control_scores["rougeL"] for trial in found.trials],
-            folder=home.as_posix(),
-        )
-
-    def _audit(self, parts: Sequence[str]) -> list[Results]:
-        questions = [Question.of(self.config, self.rows, observe=part) for part in parts]
-        found = audit_together(questions, self.model, self.method, budget=self.budget, progress=self.progress)
-        return [redact(one) for one in found] if self.config.redact else found

@@ -24,11 +24,11 @@ def map_table(result: LeakMap) -> tuple[list[str], list[list[str]]]:
 
 
 def baselines(result: LeakMap) -> list[tuple[str, str, str]]:
-    """What single parts are compared with: name, share of the model, ROUGE-L."""
+    """What single parts are compared with: name, share of the model, the measure."""
     control = OPEN if result.all.control is None else said(result.all.control)
     return [
         ("all gradients", "100 %", cell_text(result.all)),
-        ("all layers", f"{result.transformer.share:.3g} %", cell_text(result.transformer)),
+        *(("all layers", f"{layers.share:.3g} %", cell_text(layers)) for layers in [result.all_layers] if layers),
         ("guessing without the update", "", control),
     ]
 
@@ -46,7 +46,7 @@ def print_map(result: LeakMap, console: Console) -> None:
     """The map, what it is compared with, and what it does not mean."""
     headings, lines = map_table(result)
     table = Table(
-        title=f"ROUGE-L of {result.config.attack} on single parts of {result.config.model}, 95 % intervals",
+        title=f"{result.label} of {result.spec.attack} on single parts of {result.spec.model}, 95 % intervals",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -59,7 +59,7 @@ def print_map(result: LeakMap, console: Console) -> None:
     for name, share, leak in baselines(result):
         console.print(f"  {name}{f' ({share})' if share else ''}: {leak}", highlight=False, markup=False)
     if result.status != "completed":
-        console.print("Not all is measured yet; run the same command again to go on.", style="bold yellow")
+        console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
     console.print(headline(result), style="bold", highlight=False, markup=False)
     for statement, measured, difference, holds in claim_lines(result):
         console.print(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gradleak.audits.results import Results
-from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget, LimitName, parse_duration
 from gradleak.core.memory import parse_memory
+from gradleak.experiments.runner.jobs import AuditJob, Learned, TrainingJob
 
 # What a cell that ran can end as. Only a completed cell says what an attack could and could not read.
 Status = Literal["completed", "failed", "budget-exhausted"]
@@ -63,32 +63,32 @@ class Hashes(_Model):
     """What decided the result beside the settings."""
 
     model: str = Field(description="of the weights, the model's configuration and its tokenizer")
-    data: str = Field(description="of all texts and labels")
-    code: str = Field(description="of the source of the attack, the defences, the client and the scoring")
+    data: str = Field(description="of all examples and labels")
+    code: str = Field(description="of the source that ran: attack, defences, client, scoring, training")
 
 
 class Seeds(_Model):
-    """Where a cell's randomness comes from; both are made from hashes, so neither order nor workers matter."""
+    """Where a cell's randomness comes from: the spec's own seed, or hashes, so that neither order nor workers matter."""
 
     data: int = Field(description="of the texts, the clients' noise and the control: the same for every attack")
     attack: int = Field(description="of the attack")
 
 
 class Cell(_Model):
-    """One audit of a sweep before it is run: what is asked, and what decides the answer."""
+    """One piece of an experiment before it is run: what is to be done, and what decides the outcome."""
 
     id: str = Field(description="the file's name: readable, and ending in the hash of all that decides the result")
-    settings: AuditConfig = Field(description="the cell as an audit; seed is the sweep's, not the derived one")
+    job: Annotated[AuditJob | TrainingJob, Field(discriminator="kind")]
     hashes: Hashes
     seeds: Seeds
     threads: int = Field(1, ge=1)
     group: str | None = Field(None, description="hash of the cells that run together with this one; null: alone")
 
 
-class SweepCell(Cell):
+class EndedCell(Cell):
     """The same after it ended."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     status: Status
     limit: LimitName | None = Field(None, description="which limit ended it, if one did")
     error: str | None = Field(None, description="why it failed, or what a limit did")
@@ -97,9 +97,10 @@ class SweepCell(Cell):
     seconds: float = Field(
         description="wall-clock time of the attempt that ended it, loading included; its share if it ran in a group"
     )
-    results: Results | None = Field(None, description="the audit; null if it failed or a limit killed it")
+    results: Results | None = Field(None, description="of an audit; null if it failed or a limit killed it")
+    learned: Learned | None = Field(None, description="of a training: how good the model became")
 
 
 # Cells that one worker runs together, mostly one; and how each of them ended.
 Group = tuple[Cell, ...]
-Ends = list[SweepCell]
+Ends = list[EndedCell]

@@ -1,4 +1,4 @@
-"""What a sweep will cost, from cells that were measured."""
+"""What an experiment will cost, from cells that were measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gradleak.experiments.frontier.config import AttackSpec
 from gradleak.experiments.runner.cell import Cell, Limits
 
 
@@ -30,16 +29,16 @@ def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limit
     measured = 0
     for cell, seconds in finished:
         measured += 1
-        a_trial = seconds / cell.settings.trials
-        alike[_kin(cell), cell.settings.batch_size].append(a_trial)
-        alike[_kin(cell), None].append(a_trial / cell.settings.batch_size)
+        repetitions, size = cell.job.size
+        alike[_kind(cell), size].append(seconds / repetitions)
+        alike[_kind(cell), None].append(seconds / repetitions / size)
     total, unknown = 0.0, 0
     for cell in todo:
-        size, trials = cell.settings.batch_size, cell.settings.trials
-        if near := alike.get((_kin(cell), size)):
-            expected = statistics.fmean(near) * trials
-        elif near := alike.get((_kin(cell), None)):
-            expected = statistics.fmean(near) * trials * size
+        repetitions, size = cell.job.size
+        if near := alike.get((_kind(cell), size)):
+            expected = statistics.fmean(near) * repetitions
+        elif near := alike.get((_kind(cell), None)):
+            expected = statistics.fmean(near) * repetitions * size
         else:
             unknown += 1
             continue
@@ -75,5 +74,5 @@ def duration(seconds: float) -> str:
     return f"{round(seconds / 60)}m" if seconds < 7200 else f"{round(seconds / 3600)}h"
 
 
-def _kin(cell: Cell) -> tuple[str, str]:
-    return cell.hashes.model, AttackSpec(name=cell.settings.attack, options=cell.settings.options).label
+def _kind(cell: Cell) -> tuple[str, str]:
+    return cell.hashes.model, cell.job.family

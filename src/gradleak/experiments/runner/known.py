@@ -1,4 +1,4 @@
-"""Hashes of models that were loaded before, so that a sweep that goes on need not load them all again to plan.
+"""Hashes of models that were loaded before, so that an experiment that goes on need not load them all again to plan.
 
 A model is taken to be the same if its files have the same names, sizes and times. Should that be wrong, nothing is:
 every worker compares the hash of what it loaded with the plan's before it runs a cell.
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradleak.core import assets
 from gradleak.core.files import write_text
-from gradleak.experiments.kept import digest
+from gradleak.core.identity import digest
 
 FILE = "models.json"
 
@@ -26,7 +26,7 @@ class KnownModels(BaseModel):
 
 
 def read_known(folder: Path) -> KnownModels:
-    """What a sweep's folder knows; nothing if it was never written or cannot be read."""
+    """What an experiment's folder knows; nothing if it was never written or cannot be read."""
     try:
         return KnownModels.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):
@@ -37,7 +37,7 @@ def write_known(known: KnownModels, folder: Path) -> None:
     write_text(folder / FILE, known.model_dump_json(indent=1) + "\n")
 
 
-def looks(name: str, settings: tuple[object, ...]) -> str | None:
+def signature(name: str, settings: tuple[object, ...]) -> str | None:
     """What tells a model apart without loading it; None if nothing does, as with models of a hub."""
     if name in assets.ASSETS:
         files = [(file.name, file.sha256) for file in assets.ASSETS[name].files]

@@ -1,4 +1,4 @@
-"""The loop of a sweep: hand out what is not finished, keep what ends, stop at any moment without loss."""
+"""The loop of an experiment: hand out what is not finished, keep what ends, stop at any moment without loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradleak.experiments.runner.worker import Death
 
 # A cell whose worker dies is tried so often in all; the machine may have been at fault, or the cell.
 ATTEMPTS = 3
-# How long to wait before asking again for cells that another sweep is at.
+# How long to wait before asking again for cells that another process is at.
 ASK_AGAIN = 1.0
 SHOW_EVERY = 0.5
 
@@ -38,7 +38,7 @@ def look(cells: Sequence[Cell], store: Store, limits: Limits, retry_failed: bool
     stamps = store.names()
     todo: list[Cell] = []
     statuses: dict[str, Status] = {}
-    for cell in cells:
+    for cell in {cell.id: cell for cell in cells}.values():
         head = store.head(cell.id) if cell.id in stamps else None
         again = head is None or (
             (head.status == "failed" and retry_failed)
@@ -54,29 +54,32 @@ def look(cells: Sequence[Cell], store: Store, limits: Limits, retry_failed: bool
 
 def _groups(cells: Sequence[Cell]) -> list[Group]:
     """The cells that run together, each group in an order that the plan's does not change."""
-    found: dict[str, list[Cell]] = defaultdict(list)
+    groups: dict[str, dict[str, Cell]] = defaultdict(dict)
     for cell in cells:
-        found[cell.group or cell.id].append(cell)
-    return [tuple(sorted(members, key=lambda cell: cell.id)) for members in found.values()]
+        groups[cell.group or cell.id][cell.id] = cell
+    return [tuple(sorted(members.values(), key=lambda cell: cell.id)) for members in groups.values()]
 
 
 class Loop:
     """Runs the cells of a plan on a crew and keeps them in a store."""
 
-    def __init__(self, store: Store, crew: Crew, limits: Limits, outlook: Outlook, total: int) -> None:
+    def __init__(
+        self, store: Store, crew: Crew, limits: Limits, outlook: Outlook, total: int, what: str = "cells"
+    ) -> None:
         self.store, self.crew, self.limits = store, crew, limits
+        self._what = what
         self.statuses = dict(outlook.statuses)
         self._stamps = outlook.stamps
         self._total = total
-        # Groups run whole, for a cell's result depends on its company; only the cells that are open are kept.
+        # Groups run whole, for a cell's result depends on those it runs with; only the cells that are open are kept.
         self._open = {cell.id for cell in outlook.todo}
         self._waiting = deque(outlook.groups)
         self._elsewhere: deque[Group] = deque()
         self._attempts: Counter[str] = Counter()
 
     def run(self, budget: Budget, progress: Progress = SILENT) -> None:
-        """Until every cell is finished, here or by another sweep, or the budget is over."""
-        progress.begin("sweep", self._total, "cells")
+        """Until every cell is finished, here or by another process, or the budget is over."""
+        progress.begin(self._what, self._total, "cells")
         asked = shown = 0.0
         try:
             while not budget.over and (self._waiting or self._elsewhere or self.crew.busy):
@@ -120,7 +123,7 @@ class Loop:
         return True
 
     def _pass_over_finished(self, group: Group) -> None:
-        """Close the cells that another sweep has finished in the meantime."""
+        """Close the cells that another process has finished in the meantime."""
         for name in self._open_in(group):
             if self.store.stamp(name) != self._stamps.get(name):
                 self.store.release(name)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-import functools
+import fcntl
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from gradleak.attacks import ATTACKS
+from gradleak.attacks.inversion.run import train_inverter, usual_network
+from gradleak.attacks.inversion.saved import MANIFEST
+from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
+from gradleak.audits.modality import MODALITIES, method_of
 from gradleak.audits.redact import redact
 from gradleak.audits.results import Results
-from gradleak.audits.run import Question, audit_together
+from gradleak.audits.run import AuditCase, audit_together
+from gradleak.core.assets import cache_folder
 from gradleak.core.budget import Budget, LimitName
 from gradleak.core.errors import GradleakError
+from gradleak.core.identity import digest, digest_code
 from gradleak.core.progress import SILENT, Progress
-from gradleak.data.texts import Row, read_data
-from gradleak.experiments.kept import digest_model, digest_rows
-from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Status, SweepCell
-from gradleak.experiments.runner.code import code_version
-from gradleak.models.families import Task
-from gradleak.models.load import load_model
-from gradleak.models.text import TextModel
+from gradleak.data.corpora import read_rows
+from gradleak.experiments.runner.cell import Cell, EndedCell, Ends, Group, Limits, Status
+from gradleak.experiments.runner.jobs import AuditJob, Learned, TrainingJob
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.models.base import Target
+from gradleak.models.text import text_target
+from gradleak.training.rounds import federate, split
 
 
 def run_cells(
-    cells: Group, limits: Limits, *, begun: Callable[[], None] = lambda: None, progress: Progress = SILENT
+    cells: Group,
+    limits: Limits,
+    subjects: Subjects,
+    *,
+    begun: Callable[[], None] = lambda: None,
+    progress: Progress = SILENT,
 ) -> Ends:
     """How each of these cells ended, which share a model and an attack. An error of any kind ends its own cell only.
 
@@ -33,27 +45,116 @@ def run_cells(
     """
     started = time.monotonic()
     try:
-        model, questions = _loaded(cells)
+        for cell in cells:
+            _check(cell, subjects)
+        model = subjects.model(cells[0].job.spec)
         begun()
         budget = limits.budget(len(cells))
-        settings = cells[0].settings
-        method = ATTACKS.get(settings.attack).from_settings(settings.options)
-        found = audit_together(questions, model, method, budget=budget, progress=progress)
+        outcomes = _outcomes(cells, model, subjects, budget, progress)
     except Exception as problem:  # a cell must not take the others down, whatever it stumbles over
         if len(cells) > 1:  # only one may be at fault
-            return [end for cell in cells for end in run_cells((cell,), limits, begun=begun, progress=progress)]
+            each = [run_cells((cell,), limits, subjects, begun=begun, progress=progress) for cell in cells]
+            return [end for ends in each for end in ends]
         error = str(problem) if isinstance(problem, GradleakError) else _where(problem)
         return [ended(cells[0], "failed", limits, error=error, seconds=time.monotonic() - started)]
     seconds = (time.monotonic() - started) / len(cells)
-    return [_audited(*each, limits, budget, seconds) for each in zip(cells, found, strict=True)]
+    return [_end(cell, outcome, limits, budget, seconds) for cell, outcome in zip(cells, outcomes, strict=True)]
 
 
-def _audited(cell: Cell, results: Results, limits: Limits, budget: Budget, seconds: float) -> SweepCell:
-    results = redact(results) if cell.settings.redact else results
-    if results.status == "completed":
+def _check(cell: Cell, subjects: Subjects) -> None:
+    """Refuse to run a cell whose model, data or code is no longer what its experiment was planned with."""
+    spec = cell.job.spec
+    subjects.check(spec, cell.hashes.model, cell.hashes.data)
+    if digest_code(frozenset(cell.job.modules(subjects.modality(spec)))) != cell.hashes.code:
+        raise GradleakError("this worker runs other code than the experiment was planned with")
+
+
+def _outcomes(
+    cells: Group, model: Target, subjects: Subjects, budget: Budget, progress: Progress
+) -> list[Results] | list[Learned | None]:
+    first = cells[0].job
+    if isinstance(first, TrainingJob):
+        return [_train(first, model, subjects, budget, progress)]
+    cases = [_case(cell, model, subjects, budget, progress) for cell in cells]
+    method = method_of(cases[0].spec, model.modality)
+    return audit_together(cases, model, method, budget=budget, progress=progress)
+
+
+def _case(cell: Cell, model: Target, subjects: Subjects, budget: Budget, progress: Progress) -> AuditCase:
+    assert isinstance(cell.job, AuditJob)
+    spec = cell.job.spec.with_(seed=cell.seeds.data, attack_seed=cell.seeds.attack)
+    if cell.job.inverter is not None:
+        folder = _inverter(cell, model, budget, progress)
+        spec = spec.with_(options={**spec.options, "inverter": str(folder)})
+    return AuditCase(spec, subjects.data(spec), in_memory=subjects.data_in_memory)
+
+
+def _inverter(cell: Cell, model: Target, budget: Budget, progress: Progress) -> Path:
+    """The folder of the network that the attack of a cell reads updates with: kept in the cache, or trained now."""
+    assert isinstance(cell.job, AuditJob)
+    assert cell.job.inverter is not None
+    part, defenses = cell.job.inverter, cell.job.spec.defenses
+    decides = {**part.decisive(), "defenses": defenses, "model": cell.hashes.model, "code": cell.hashes.code}
+    folder = cache_folder() / "inverters" / digest(decides)[:32]
+    target = text_target(model, "lti")
+    with _alone(folder):
+        if not (folder / MANIFEST).is_file() or (folder / STATE_FILE).is_file():
+            manifest, _ = train_inverter(
+                target, folder, aux=_texts(part.aux), pseudo=part.pseudo, size=part.size,
+                other=_texts(part.other), share=part.share, defenses=defenses,
+                network=usual_network(target, **part.network),
+                settings=TrainSettings.model_validate(part.training), budget=budget, progress=progress,
+            )  # fmt: skip
+            if manifest.training.status != "completed":
+                raise GradleakError("the time limit ended the training of the inverter; run again to go on with it")
+    return folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is at work on a folder of the cache."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _texts(source: str | None) -> list[str]:
+    return [] if source is None else [row.text for row in read_rows(source)]
+
+
+def _train(
+    job: TrainingJob, model: Target, subjects: Subjects, budget: Budget, progress: Progress
+) -> Learned | None:
+    """How good the model gets; None if the budget ended the training."""
+    started, spec = time.monotonic(), job.spec
+    learner = MODALITIES.get(model.modality).learner(subjects.data(spec), model)
+    train, test = split(learner.pool(job.rounds.max_tokens), job.rounds, spec.seed)
+    trained: Target | None = model
+    if job.trained:
+        trained = federate(
+            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, budget=budget,
+            progress=progress, what=job.name,
+        )  # fmt: skip
+    if trained is None:
+        return None
+    return Learned(
+        metrics=learner.quality(trained, test),
+        majority=learner.majority(model, test),
+        seconds=round(time.monotonic() - started, 2),
+    )
+
+
+def _end(cell: Cell, outcome: Results | Learned | None, limits: Limits, budget: Budget, seconds: float) -> EndedCell:
+    if isinstance(outcome, Learned):
+        return ended(cell, "completed", limits, learned=outcome, seconds=seconds)
+    results = redact(outcome) if outcome is not None and cell.job.spec.redact else outcome
+    if results is not None and results.status == "completed":
         return ended(cell, "completed", limits, results=results, seconds=seconds)
     limit = budget.stopped_by or "time"
-    error = f"the attack reached its limit of {_words(limits, limit)}; its scores are a lower bound"
+    what = "the training" if results is None else "the attack"
+    bound = "" if results is None else "; its scores are a lower bound"
+    error = f"{what} reached its limit of {_amount(limits, limit)}{bound}"
     return ended(cell, "budget-exhausted", limits, limit=limit, error=error, results=results, seconds=seconds)
 
 
@@ -67,9 +168,10 @@ def ended(
     error: str | None = None,
     attempts: int = 1,
     results: Results | None = None,
-) -> SweepCell:
+    learned: Learned | None = None,
+) -> EndedCell:
     """A cell with how it ended."""
-    return SweepCell(
+    return EndedCell(
         **dict(cell),
         status=status,
         limit=limit,
@@ -78,41 +180,13 @@ def ended(
         attempts=attempts,
         seconds=round(seconds, 3),
         results=results,
+        learned=learned,
     )
 
 
-def _loaded(cells: Group) -> tuple[TextModel, list[Question]]:
-    """The model of these cells, and what they ask of it, if all still is what the sweep was planned with."""
-    questions = []
-    for cell in cells:
-        settings = cell.settings
-        model, weights = _model(settings.model, settings.task, settings.num_labels, settings.device)
-        rows, texts = _rows(settings.data, settings.text_column, settings.label_column)
-        if weights != cell.hashes.model:
-            raise GradleakError(f"the model {settings.model} is not the one the sweep was planned with")
-        if texts != cell.hashes.data:
-            raise GradleakError(f"the data {settings.data} is not what the sweep was planned with")
-        if code_version(settings.attack, settings.defenses) != cell.hashes.code:
-            raise GradleakError("this worker runs other code than the sweep was planned with")
-        questions.append(Question.of(settings, rows, seed=cell.seeds.data, attack_seed=cell.seeds.attack))
-    return model, questions
-
-
-@functools.lru_cache(maxsize=1)
-def _model(name: str, task: Task | None, num_labels: int | None, device: str) -> tuple[TextModel, str]:
-    model = load_model(name, task=task, num_labels=num_labels, device=device)
-    return model, digest_model(model)
-
-
-@functools.lru_cache(maxsize=8)
-def _rows(source: str, text_column: str | None, label_column: str | None) -> tuple[list[Row], str]:
-    rows = read_data(source, text_column, label_column)
-    return rows, digest_rows(rows)
-
-
-def _words(limits: Limits, limit: LimitName) -> str:
-    said = limits.model_dump()[limit]
-    return f"{said:,} steps" if limit == "steps" else str(said)
+def _amount(limits: Limits, limit: LimitName) -> str:
+    value: Any = limits.model_dump()[limit]
+    return f"{value:,} steps" if limit == "steps" else str(value)
 
 
 def _where(problem: Exception) -> str:

@@ -12,30 +12,33 @@ import queue
 import sys
 import threading
 import time
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from gradleak.core.progress import Progress
 
-TELL_EVERY = 0.5
+if TYPE_CHECKING:
+    from gradleak.experiments.runner.subjects import Subjects
+
+SEND_EVERY = 0.5
 
 
-class Told(Progress):
+class MessageProgress(Progress):
     """Progress as messages, at most one every half second."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._what, self._total, self._said = "", 1.0, 0.0
+    def __init__(self, send: Messages) -> None:
+        self._send = send
+        self._what, self._total, self._sent = "", 1.0, 0.0
 
     def begin(self, what: str, total: float, unit: str = "") -> None:
         self._what, self._total = what, total or 1.0
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
-        if time.monotonic() - self._said > TELL_EVERY:
-            self._said = time.monotonic()
-            self._tell(event="progress", what=self._what, share=min(1.0, done / self._total))
+        if time.monotonic() - self._sent > SEND_EVERY:
+            self._sent = time.monotonic()
+            self._send(event="progress", what=self._what, share=min(1.0, done / self._total))
 
 
-class Tell:
+class Messages:
     """Writes one message a line."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -51,14 +54,14 @@ class Tell:
 def main() -> None:
     """Take cells from standard input until it ends."""
     # Messages keep the real standard output to themselves; what libraries print goes to the error output.
-    tell = Tell(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
+    send = Messages(os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-    _prepare(requests.get())
+    subjects = _prepare(requests.get())
     while True:
         request = requests.get()
-        tell(event="ended", cells=_run(request, tell))
+        send(event="ended", cells=_run(request, subjects, send))
 
 
 def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -67,22 +70,26 @@ def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     os._exit(0)  # whoever started this process is gone, and nobody waits for the cell any more
 
 
-def _prepare(settings: dict[str, Any]) -> None:
+def _prepare(settings: dict[str, Any]) -> Subjects:
     import torch
 
     from gradleak.core.memory import plan_with
+    from gradleak.experiments.runner.subjects import Subjects
 
     torch.set_num_threads(settings["threads"])
     plan_with(settings["memory"])
+    return Subjects()
 
 
-def _run(request: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+def _run(request: dict[str, Any], subjects: Subjects, send: Messages) -> list[dict[str, Any]]:
     from gradleak.experiments.runner.cell import Cell, Limits
     from gradleak.experiments.runner.running import run_cells
 
     cells = tuple(map(Cell.model_validate, request["cells"]))
     limits = Limits.model_validate(request["limits"])
-    done = run_cells(cells, limits, begun=lambda: tell(event="loaded"), progress=Told(tell))
+    done = run_cells(
+        cells, limits, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send)
+    )
     return [cell.model_dump(mode="json") for cell in done]
 
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep: finished cells, who is at work on which, and a log.
+"""The folder of an experiment: finished cells, who is at work on which, and a log.
 
 Nothing here trusts that a process lives on. A cell appears whole or not at all. A claim is a lock that the system
 takes back when its owner dies, however it dies, so there is no heartbeat to miss and nothing stale to clean up.
@@ -13,17 +13,18 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradleak.core.budget import LimitName
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import PRIVATE, output_folder
-from gradleak.experiments.kept import Cells
-from gradleak.experiments.runner.cell import Limits, Status, SweepCell
+from gradleak.core.files import PRIVATE, output_folder, write_text
+from gradleak.experiments.runner.cell import Limits, Status, EndedCell
 
-CELLS, CLAIMS, LOG, PLAN = "cells", "claims", "log.jsonl", "sweep.json"
+CELLS, CLAIMS, LOG, PLAN = "cells", "claims", "log.jsonl", "plan.json"
+
+Kept = TypeVar("Kept", bound=BaseModel)
 
 # Folders at work in this process. Its locks would not stop it from taking them twice, so it may have each once.
 _open_here: set[Path] = set()
@@ -45,13 +46,12 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.cells = Cells(folder / CELLS)
         self._place = folder.resolve()
         self._litter: dict[str, list[Path]] = defaultdict(list)
 
     def __enter__(self) -> Self:
         if self._place in _open_here:
-            raise GradleakError(f"this process is already running a sweep in {self.folder}")
+            raise GradleakError(f"this process is already running an experiment in {self.folder}")
         with output_folder(self.folder / CELLS):
             pass
         try:
@@ -94,12 +94,16 @@ class Store:
             return None
 
     def head(self, name: str) -> Head | None:
-        return self.cells.read(name, Head)
+        return self.read(name, Head)
+
+    def read(self, name: str, kind: type[Kept]) -> Kept | None:
+        """A finished cell, or the part of it that `kind` wants; None if it is not there."""
+        return read_cell(self.folder / CELLS / f"{name}.json", kind)
 
     # --- who is at work ---------------------------------------------------------------------------
 
     def claim(self, name: str) -> bool:
-        """Take a cell for this process; False if another sweep has it."""
+        """Take a cell for this process; False if another process has it."""
         try:
             fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(name))
         except (BlockingIOError, PermissionError):
@@ -119,9 +123,9 @@ class Store:
         """Note that a claimed cell is begun."""
         self._note(cell=name, event="begun", attempt=attempt)
 
-    def keep(self, cell: SweepCell) -> None:
+    def keep(self, cell: EndedCell) -> None:
         """Write a cell that ended and give it free."""
-        self.cells.write(cell.id, cell)
+        write_text(self.folder / CELLS / f"{cell.id}.json", cell.model_dump_json(indent=2) + "\n")
         self._note(cell=cell.id, event=cell.status, attempt=cell.attempts)
         self.release(cell.id)
 
@@ -134,32 +138,45 @@ class Store:
 
 
 class Plan(BaseModel):
-    """The form of sweep.json."""
+    """The form of plan.json."""
 
     model_config = ConfigDict(extra="forbid")
 
-    schema_version: int = 1
-    config: dict[str, Any]
+    schema_version: int = 2
+    kind: str
+    settings: dict[str, Any]
     cells: list[str]
 
 
 def read_plan(folder: Path) -> Plan:
-    """What a sweep's folder was last asked to hold."""
+    """What an experiment's folder was last asked to hold."""
     path = Path(folder) / PLAN
     if not path.is_file():
-        raise GradleakError(f"{folder} holds no {PLAN}; give the folder a sweep wrote")
+        raise GradleakError(f"{folder} holds no {PLAN}; give the folder an experiment wrote")
     try:
         return Plan.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise GradleakError(f"{path} is not the plan of a sweep") from error
+        raise GradleakError(f"{path} is not the plan of an experiment") from error
 
 
-def read_cells(folder: str | Path) -> Iterator[SweepCell]:
-    """The finished cells of a sweep's folder, in the order of its plan; those not finished are left out."""
-    cells = Cells(Path(folder) / CELLS)
-    for name in read_plan(Path(folder)).cells:
-        if (cell := cells.read(name, SweepCell)) is not None:
+def read_cells(folder: str | Path) -> Iterator[EndedCell]:
+    """The finished cells of an experiment's folder, in the order of its plan; those not finished are left out."""
+    store = Store(Path(folder))
+    for name in dict.fromkeys(read_plan(Path(folder)).cells):
+        if (cell := store.read(name, EndedCell)) is not None:
             yield cell
+
+
+def read_cell(path: Path, kind: type[Kept]) -> Kept | None:
+    """The file of a cell, or the part of it that `kind` wants; None if it is not there."""
+    if not path.is_file():
+        return None
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:  # it may be whole, so it must not be removed
+        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise GradleakError(f"{path} is not a cell of this run; remove it to have it measured again") from error
 
 
 def _open(path: Path, how: int) -> int:

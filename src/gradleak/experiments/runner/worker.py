@@ -20,7 +20,7 @@ import torch
 
 from gradleak.core.budget import LimitName
 from gradleak.core.memory import free_memory
-from gradleak.experiments.runner.cell import Ends, Group, Limits, SweepCell
+from gradleak.experiments.runner.cell import Ends, Group, Limits, EndedCell
 from gradleak.experiments.runner.running import ended
 
 # An attack stops itself at its time limit. One that hangs in a library call is killed after half as long again, and
@@ -140,7 +140,7 @@ class Worker:
                 return self._died()
             if message["event"] == "ended":
                 self._fresh = False
-                return [SweepCell.model_validate(cell) for cell in message["cells"]]
+                return [EndedCell.model_validate(cell) for cell in message["cells"]]
             if message["event"] == "loaded":
                 self._loaded, self._started = True, time.monotonic()
             else:

@@ -1,26 +1,21 @@
-"""`gradleak.sweep`: plan, run what is not finished, write the table."""
+"""`gradleak.sweep`: every combination of what is listed, and one table of all."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import SILENT, Progress
-from gradleak.experiments.crews.base import Crew
-from gradleak.experiments.crews.local import LocalCrew, workers_that_fit
-from gradleak.experiments.runner.cell import Cell
-from gradleak.experiments.runner.estimate import Estimate, estimate
-from gradleak.experiments.runner.identity import plan_cells
-from gradleak.experiments.runner.known import read_known, write_known
-from gradleak.experiments.runner.loop import Loop, look
-from gradleak.experiments.runner.store import PLAN, Plan, Store
-from gradleak.experiments.runner.worker import planned_memory
-from gradleak.experiments.sweep.plan import SweepConfig, load_sweep
-from gradleak.experiments.sweep.table import Line, lines, write_table
+from gradleak.experiments.experiment import Experiment, Finished, RunOptions, run_experiment
+from gradleak.experiments.runner.jobs import AuditJob
+from gradleak.experiments.runner.plan import Planned
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.sweep.spec import SweepSpec, load_sweep
+from gradleak.experiments.sweep.table import Line, table_lines, write_table
 
 
 @dataclass(frozen=True)
@@ -36,83 +31,58 @@ class SweepResult:
         return dict(Counter(line["status"] for line in self.lines))
 
 
+class Sweep(Experiment[SweepResult]):
+    kind = "sweep"
+    seeds = "derived"
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self.spec = spec
+
+    @property
+    def settings(self) -> SweepSpec:
+        return self.spec
+
+    @property
+    def device(self) -> str:
+        return self.spec.audit.device
+
+    def jobs(self, subjects: Subjects) -> list[Planned]:
+        """Up to `together` cells of one model and attack run together, in the order of the plan."""
+        counts: Counter[str] = Counter()
+        planned = []
+        for audit in self.spec.audits():
+            spec = subjects.completed(audit)
+            alike = json.dumps([spec.model, spec.task, spec.num_labels, spec.attack_label], default=str)
+            key = None if self.spec.together == 1 else (alike, counts[alike] // self.spec.together)
+            counts[alike] += 1
+            planned.append(Planned(AuditJob(spec=spec), key))
+        return planned
+
+    def summarise(self, finished: Finished) -> SweepResult:
+        lines = table_lines(finished)
+        write_table(lines, finished.folder)
+        return SweepResult(finished.folder, lines)
+
+
 def sweep(
-    config: SweepConfig | str | Path,
+    spec: SweepSpec | str | Path,
     out: str | Path | None = None,
     *,
-    workers: int | None = None,
-    crew: Crew | None = None,
-    retry_failed: bool = False,
-    budget: Budget | None = None,
+    options: RunOptions | None = None,
+    budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
 ) -> SweepResult:
     """Run every cell of a sweep that is not finished yet, and write the table of all.
 
-    Cells lie in the folder as they end and are not run again; another sweep may work in the same folder at the same
-    time. `config` may be the path of a sweep.yaml. `crew` runs the cells somewhere else than in `workers` processes
-    of this machine.
+    `spec` may be the path of a sweep.yaml. `options` say how many workers run the cells, and where.
     """
-    config = config if isinstance(config, SweepConfig) else load_sweep(Path(config))
-    folder = sweep_folder(config, out)
-    with output_folder(folder), Store(folder) as store:
-        known = read_known(folder)
-        cells = plan_cells(config, known, progress)
-        write_known(known, folder)
-        write_plan(config, cells, folder)
-        outlook = look(cells, store, config.limits, retry_failed)
-        if outlook.todo:
-            Loop(store, crew or local_crew(config, workers), config.limits, outlook, len(cells)).run(
-                budget or Budget(), progress
-            )
-        found = lines(cells, folder)
-        write_table(found, folder)
-    return SweepResult(folder, found)
-
-
-def sweep_folder(config: SweepConfig, out: str | Path | None) -> Path:
-    chosen = out or config.out
+    spec = spec if isinstance(spec, SweepSpec) else load_sweep(Path(spec))
+    chosen = out or spec.out
     if chosen is None:
         raise GradleakError("a sweep needs a folder: out in its file, or --out")
-    return Path(chosen)
+    return run_experiment(Sweep(spec), chosen, options=sweep_options(spec, options), budget=budget, progress=progress)
 
 
-def write_plan(config: SweepConfig, cells: list[Cell], folder: Path) -> Path:
-    """Write sweep.json: what was asked, and which cells that is."""
-    plan = Plan(config=config.model_dump(mode="json", exclude={"out"}), cells=[cell.id for cell in cells])
-    return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
-
-
-def local_crew(config: SweepConfig, workers: int | None) -> LocalCrew:
-    """Workers on this machine, each with its share of the memory, or of its own limit."""
-    count = workers if workers is not None else workers_that_fit(config.threads)
-    return LocalCrew(count, config.threads, planned_memory(config.limits, config.device, count))
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What a sweep would do."""
-
-    cells: int
-    statuses: dict[str, int]
-    todo: list[Cell]
-    groups: int
-    estimate: Estimate
-
-
-def preview(
-    config: SweepConfig, out: str | Path | None = None, *, retry_failed: bool = False, progress: Progress = SILENT
-) -> Preview:
-    """Plan a sweep and say what is left of it and what that will cost, without running or writing anything."""
-    folder = sweep_folder(config, out)
-    store = Store(folder)
-    cells = plan_cells(config, read_known(folder), progress)
-    outlook = look(cells, store, config.limits, retry_failed)
-    heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
-    measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]
-    return Preview(
-        cells=len(cells),
-        statuses=dict(Counter(outlook.statuses.values())),
-        todo=outlook.todo,
-        groups=len(outlook.groups),
-        estimate=estimate(outlook.todo, measured, config.limits),
-    )
+def sweep_options(spec: SweepSpec, options: RunOptions | None = None) -> RunOptions:
+    """How its cells are run: threads and limits are the file's."""
+    return replace(options or RunOptions(), threads=spec.threads, limits=spec.limits)

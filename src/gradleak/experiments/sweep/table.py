@@ -16,21 +16,22 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.table import Table
 
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec, about
 from gradleak.core.budget import LimitName
 from gradleak.core.files import write_text
 from gradleak.defenses.chains import label
-from gradleak.experiments.frontier.config import AttackSpec
-from gradleak.experiments.kept import Cells
+from gradleak.experiments.experiment import Finished
 from gradleak.experiments.runner.cell import Cell, Status
-from gradleak.experiments.runner.store import CELLS
-from gradleak.report.wording import METRIC_NAMES
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import label_of, metric_names
+from gradleak.scoring.scale import SCALES
 
 CSV_FILE, JSON_FILE = "table.csv", "table.json"
 NOT_RUN = "not run"
 # Digits kept: enough for every use, and few enough that rounding noise of the last bits does not show.
 DIGITS = 6
+# The settings that tell cells apart, in the order of the spec.
+SETTINGS = [name for name, field in AuditSpec.model_fields.items() if about(field, "column")]
 
 Line = dict[str, Any]
 
@@ -53,20 +54,22 @@ class _Ended(_Model):
     results: _Scores | None
 
 
-def lines(cells: Sequence[Cell], folder: Path) -> list[Line]:
+def table_lines(finished: Finished) -> list[Line]:
     """A line for every cell of a plan, finished or not, sorted by what it is."""
-    kept = Cells(folder / CELLS)
-    found = [_line(cell, kept.read(cell.id, _Ended)) for cell in cells]
-    return sorted(found, key=lambda line: [(value is not None, value) for value in list(line.values())[:_SETTINGS]])
+    cells = {cell.id: cell for cell in finished.cells}.values()
+    modalities = dict.fromkeys(finished.subjects.modality(cell.job.spec) for cell in cells)
+    asked = dict.fromkeys(name for cell in cells for name in cell.job.spec.metrics)
+    metrics = list(dict.fromkeys([*(name for modality in modalities for name in metric_names(modality)), *asked]))
+    lines = [_line(cell, finished.read(cell, _Ended), metrics) for cell in cells]
+    return sorted(lines, key=lambda line: [(line[name] is not None, line[name]) for name in (*SETTINGS, "cell")])
 
 
-def _line(cell: Cell, end: _Ended | None) -> Line:
-    line: Line = {**_settings(cell.settings), "cell": cell.id}
-    assert len(line) == _SETTINGS
+def _line(cell: Cell, end: _Ended | None, metrics: Sequence[str]) -> Line:
+    line: Line = {**_settings(cell.job.spec), "cell": cell.id}
     line["status"] = NOT_RUN if end is None else end.status
     line["limit"] = None if end is None else end.limit
     scores = end.results if end is not None and end.results is not None else _Scores(summary={}, control={})
-    for metric in METRIC_NAMES:
+    for metric in metrics:
         for kind, intervals in (("", scores.summary), ("control_", scores.control)):
             interval = intervals.get(metric)
             for part in ("mean", "low", "high"):
@@ -76,52 +79,38 @@ def _line(cell: Cell, end: _Ended | None) -> Line:
     return line
 
 
-# How many of a line's first columns say what the cell is.
-_SETTINGS = 15
+def _settings(spec: AuditSpec) -> Line:
+    """Those of the columns, an attack with its options."""
+    ordered = spec.model_copy(update={"options": dict(sorted(spec.options.items()))})
+    texts = {"defenses": label(spec.defenses), "attack": ordered.attack_label, "known": ",".join(spec.known)}
+    return {name: texts.get(name, getattr(spec, name)) for name in SETTINGS}
 
 
-def _settings(audit: AuditConfig) -> Line:
-    return {
-        "model": audit.model,
-        "task": audit.task,
-        "num_labels": audit.num_labels,
-        "data": audit.data,
-        "batch_size": audit.batch_size,
-        "client": audit.client,
-        "defenses": label(audit.defenses),
-        "observe": audit.observe,
-        "attack": AttackSpec(name=audit.attack, options=dict(sorted(audit.options.items()))).label,
-        "known": ",".join(audit.known),
-        "max_tokens": audit.max_tokens,
-        "window": audit.window,
-        "trials": audit.trials,
-        "seed": audit.seed,
-    }
-
-
-def write_table(found: Sequence[Line], folder: Path) -> tuple[Path, Path]:
+def write_table(lines: Sequence[Line], folder: Path) -> tuple[Path, Path]:
     """Write table.csv and table.json."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(found[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
-    rows = ",\n".join(json.dumps(line, ensure_ascii=False) for line in found)
+    writer.writerows(lines)
+    rows = ",\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     return write_text(folder / CSV_FILE, text.getvalue()), write_text(folder / JSON_FILE, f"[\n{rows}\n]\n")
 
 
-def print_table(found: Sequence[Line], console: Console, limit: int = 40) -> None:
-    """The columns in which cells differ, with ROUGE-L beside its control."""
-    names = list(found[0])[: _SETTINGS - 1]
-    differing = [name for name in names if len({str(line[name]) for line in found}) > 1] or ["attack"]
-    table = Table(title=f"{len(found)} cells, ROUGE-L with 95 % intervals", title_justify="left")
-    for heading in (*differing, "status", "ROUGE-L", "control"):
+def print_table(lines: Sequence[Line], console: Console, limit: int = 40) -> None:
+    """The columns in which cells differ, with the measure of the leak beside its control."""
+    differing = [name for name in SETTINGS if len({str(line[name]) for line in lines}) > 1] or ["attack"]
+    measures = [scale.metric for scale in SCALES.values() if f"{scale.metric}_mean" in lines[0]]
+    labels = " and ".join(map(label_of, measures))
+    table = Table(title=f"{len(lines)} cells, {labels} with 95 % intervals", title_justify="left")
+    columns = [heading for name in measures for heading in (label_of(name), "control")]
+    for heading in (*differing, "status", *columns):
         table.add_column(heading.replace("_", " "), overflow="fold")
-    for line in found[:limit]:
-        scores = [_interval(line, "rougeL"), _interval(line, "control_rougeL")]
+    for line in lines[:limit]:
+        scores = [_interval(line, f"{kind}{name}") for name in measures for kind in ("", "control_")]
         status = line["status"] + (f" ({line['limit']})" if line["limit"] else "")
         table.add_row(*("" if line[name] is None else str(line[name]) for name in differing), status, *scores)
-    if len(found) > limit:
-        table.caption = f"{len(found) - limit} more in {CSV_FILE}"
+    if len(lines) > limit:
+        table.caption = f"{len(lines) - limit} more in {CSV_FILE}"
     console.print(table, markup=False)
 
 

@@ -1,0 +1,167 @@
+"""What an audit of one kind of data needs: text and images offer the same, and nobody else asks which it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from gradleak.attacks import DEFAULT_ATTACK, attacks_for
+from gradleak.attacks.base import Attack, Reconstruction
+from gradleak.audits.spec import AuditSpec
+from gradleak.clients.sender import Sender
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import Progress
+from gradleak.core.registry import Registry
+from gradleak.data.pictures import Pictures
+from gradleak.models.base import Target
+from gradleak.scoring.metrics import METRICS
+from gradleak.scoring.pieces import Pieces
+from gradleak.scoring.score import Score
+from gradleak.training.learner import Learner
+from gradleak.updates.update import Update
+
+# Where data comes from that no file holds.
+GIVEN = "given in Python"
+
+Model = TypeVar("Model", bound=Target)
+Data = TypeVar("Data")
+Batch = TypeVar("Batch")
+
+
+class ControlScores(NamedTuple):
+    """What guessing without the update reaches on a trial: mean scores, and the names and numbers it hit."""
+
+    scores: dict[str, float]
+    pieces: Pieces | None = None
+
+
+@dataclass(frozen=True)
+class Attacked(Generic[Batch]):
+    """One trial after the attack: the private batch, its update, what the attack made of it, and the seeds."""
+
+    spec: AuditSpec
+    client: Sender
+    batch: Batch
+    update: Update
+    reconstruction: Reconstruction
+    seed: int
+    client_seed: int
+
+
+class Modality(ABC, Generic[Model, Data, Batch]):
+    """One kind of data. `Data` is what a file holds, `Batch` what one client trains on."""
+
+    name: ClassVar[str]
+    # The module of the `learner`.
+    training: ClassVar[str]
+    # Settings of an audit that mean nothing here; setting one is an error.
+    unused: ClassVar[frozenset[str]] = frozenset()
+
+    # --- data -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, spec: AuditSpec) -> Data:
+        """The data that a spec names."""
+
+    @abstractmethod
+    def given(self, data: Any) -> Data:
+        """Data handed over in Python, in the form that `read` gives."""
+
+    @abstractmethod
+    def digest(self, data: Data) -> str:
+        """A hash of all examples and labels."""
+
+    @abstractmethod
+    def about(self, data: Data, model: Model) -> dict[str, Any]:
+        """What a scenario says of the data: `data_rows`, `labels`, `auxiliary`."""
+
+    def auxiliary(self, data: Data) -> Pictures | None:
+        """What the attacker holds of the same kind, if the data brings it along."""
+        return None
+
+    @abstractmethod
+    def draw(self, spec: AuditSpec, data: Data, model: Model) -> list[Batch]:
+        """The private batches of all trials. Asking for more trials keeps the first ones as they were."""
+
+    @abstractmethod
+    def truth(self, batch: Batch, model: Model) -> Truth:
+        """A batch as results and truth files hold it."""
+
+    # --- the honest side --------------------------------------------------------------------------
+
+    @abstractmethod
+    def client(self, spec: AuditSpec, model: Model) -> Sender:
+        """The client that the spec describes."""
+
+    @abstractmethod
+    def update(self, client: Any, batch: Batch, seed: int) -> Update:
+        """What the client sends of a batch."""
+
+    @abstractmethod
+    def learner(self, data: Data, model: Model) -> Learner[Any]:
+        """The same data as simulated training sees it."""
+
+    # --- scoring ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def score(self, found: Reconstruction, truth: Truth, model: Model | None, metrics: Sequence[str]) -> Score:
+        """Compare a reconstruction with the truth."""
+
+    @abstractmethod
+    def control(
+        self, method: Attack, trials: Sequence[Attacked[Batch]], model: Model, data: Sequence[Data], progress: Progress
+    ) -> list[ControlScores]:
+        """What guessing reaches on every trial, with no look at its tensors."""
+
+    @abstractmethod
+    def facts(self, trial: Attacked[Batch], model: Model) -> dict[str, Any]:
+        """What else a trial of the results holds: how much of the labels was found, signal, noise, ..."""
+
+
+class Truth(BaseModel, extra="forbid"):
+    """What an update was made from. Never part of the update folder."""
+
+    texts: list[str] | None = None
+    images: list[str] | None = None
+    labels: list[int] | None
+
+    @property
+    def examples(self) -> list[str]:
+        return (self.texts if self.images is None else self.images) or []
+
+    @property
+    def modality(self) -> str:
+        return "text" if self.images is None else "images"
+
+
+MODALITIES: Registry[Modality[Any, Any, Any]] = Registry(
+    "modality", {"text": "gradleak.audits.text:TEXT", "images": "gradleak.audits.images:IMAGES"}
+)
+
+
+def modality_of(model: Target) -> Modality[Any, Any, Any]:
+    return MODALITIES.get(model.modality)
+
+
+def completed(spec: AuditSpec, modality: str) -> AuditSpec:
+    """The spec with its attack filled in and its settings checked against the kind of data it is about."""
+    kind = MODALITIES.get(modality)
+    unused = sorted(spec.model_fields_set & kind.unused)
+    if unused:
+        raise GradleakError(f"{unused[0]!r} means nothing for {modality}, which {spec.model} reads")
+    for name in spec.metrics:
+        if METRICS.get(name).modality != modality:
+            raise GradleakError(f"the metric {name!r} compares {METRICS.get(name).modality}, {spec.model} is of {modality}")
+    spec = spec if spec.attack is not None else spec.with_(attack=DEFAULT_ATTACK[modality])
+    method_of(spec, modality)
+    return spec
+
+
+def method_of(spec: AuditSpec, modality: str) -> Attack:
+    """The attack of a spec with its options, which are refused here if they are wrong."""
+    name = spec.attack or DEFAULT_ATTACK[modality]
+    return attacks_for(modality).get(name).from_settings(spec.options)

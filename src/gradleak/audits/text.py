@@ -1,0 +1,147 @@
+"""Audits of text models."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gradleak.attacks.base import Attack, AttackContext, Reconstruction
+from gradleak.attacks.control import Control
+from gradleak.attacks.run import run_attack
+from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
+from gradleak.audits.spec import AuditSpec
+from gradleak.clients.strength import strength
+from gradleak.clients.text import Client, class_number
+from gradleak.core.progress import Progress
+from gradleak.core.seeds import derive_seed
+from gradleak.data.corpora import read_rows
+from gradleak.data.draws import TextBatch, draw_texts
+from gradleak.data.texts import Row
+from gradleak.models.text import TextModel
+from gradleak.scoring.found import found_accuracy
+from gradleak.scoring.pieces import total
+from gradleak.scoring.score import Score, mean_scores, score
+from gradleak.scoring.truth import truth_distance
+from gradleak.training.text import TextLearner
+from gradleak.updates.update import Known, Update
+
+# Draws of the control a trial: its spread would otherwise hide what the attack adds.
+CONTROL_DRAWS = 10
+
+Rows = Sequence[Row]
+
+
+class TextAudits(Modality[TextModel, Rows, TextBatch]):
+    name = "text"
+    training = TextLearner.__module__
+
+    def read(self, spec: AuditSpec) -> Rows:
+        return read_rows(spec.data, spec.text_column, spec.label_column)
+
+    def given(self, data: Any) -> Rows:
+        return [row if isinstance(row, Row) else Row(row) for row in data]
+
+    def digest(self, data: Rows) -> str:
+        digest = hashlib.sha256()
+        for row in data:
+            digest.update(repr((row.text, row.label)).encode())
+        return digest.hexdigest()[:32]
+
+    def about(self, data: Rows, model: TextModel) -> dict[str, Any]:
+        drawn = "drawn" if any(row.label is None for row in data) else "given"
+        return {"data_rows": len(data), "labels": "none" if model.task == "causal-lm" else drawn}
+
+    def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
+        return draw_texts(
+            data, model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed, max_tokens=spec.max_tokens,
+            window=spec.window,
+        )  # fmt: skip
+
+    def truth(self, batch: TextBatch, model: TextModel) -> Truth:
+        labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
+        return Truth(texts=batch.texts, labels=labels)
+
+    def client(self, spec: AuditSpec, model: TextModel) -> Client:
+        return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
+
+    def update(self, client: Client, batch: TextBatch, seed: int) -> Update:
+        return client.update(batch.texts, batch.labels, seed)
+
+    def learner(self, data: Rows, model: TextModel) -> TextLearner:
+        return TextLearner(data, model)
+
+    def score(self, found: Reconstruction, truth: Truth, model: TextModel | None, metrics: Sequence[str]) -> Score:
+        assert model is not None
+        return score(found, truth.examples, model, metrics=metrics)
+
+    def facts(self, trial: Attacked[TextBatch], model: TextModel) -> dict[str, Any]:
+        truth = self.truth(trial.batch, model)
+        batch = model.encode(truth.examples)
+        content = {token for sentence in batch.sentences() for token in model.content(sentence)}
+        names = model.tokenizer.convert_ids_to_tokens(list(content))
+        assert isinstance(trial.client, Client)
+        sent = strength(trial.client, trial.update, trial.batch.texts, trial.batch.labels, trial.client_seed)
+        return {
+            "found": found_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
+            "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),
+            "tokens": sum(batch.lengths),
+            "signal": sent.signal,
+            "noise": sent.noise,
+        }
+
+    def control(
+        self,
+        method: Attack,
+        trials: Sequence[Attacked[TextBatch]],
+        model: TextModel,
+        data: Sequence[Rows],
+        progress: Progress,
+    ) -> list[ControlScores]:
+        """Draws from the attack's prior (n-gram if it has none). Trials that differ in nothing else share them."""
+        keys = [_key(trial) for trial in trials]
+        different = {key: trial.update for key, trial in zip(keys, trials, strict=True)}
+        # A draw has as many sentences as the attacker knows; where the attack named more, several make one guess.
+        draws = {key: CONTROL_DRAWS * -(-key.sentences // (key.known.size or 1)) for key in different}
+        seeds = [derive_seed(key.seed, "control", i) for key in different for i in range(draws[key])]
+        guesses = run_attack(
+            Control.from_settings({"prior": "ngram" if method.prior == "none" else method.prior}),
+            [update for key, update in different.items() for _ in range(draws[key])],
+            model,
+            AttackContext(seeds, progress=progress),
+        )
+        waiting = iter(guesses)
+        reached = {key: _reached(key, list(itertools.islice(waiting, draws[key])), model) for key in different}
+        return [reached[key] for key in keys]
+
+
+class ControlKey(NamedTuple):
+    """What a trial's control depends on: the seed, the truth, what is scored, and what may be guessed."""
+
+    seed: int
+    texts: tuple[str, ...]
+    metrics: tuple[str, ...]
+    sentences: int
+    known: Known
+
+
+def _key(trial: Attacked[TextBatch]) -> ControlKey:
+    """Guessing may name as many sentences as the attack did."""
+    known = trial.update.known
+    sentences = max(len(trial.reconstruction.sentences), known.size or 1)
+    return ControlKey(trial.seed, tuple(trial.batch.texts), trial.spec.metrics, sentences, known)
+
+
+def _reached(key: ControlKey, draws: Sequence[Reconstruction], model: TextModel) -> ControlScores:
+    together = len(draws) // CONTROL_DRAWS
+    scored = []
+    for first in range(0, len(draws), together):
+        sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
+        guess = Reconstruction(sentences=sentences[: key.sentences])
+        scored.append(score(guess, key.texts, model, metrics=key.metrics))
+    pieces = total([pair.pieces for guess in scored for pair in guess.pairs])
+    return ControlScores(mean_scores([guess.metrics for guess in scored]), pieces)
+
+
+TEXT = TextAudits()

@@ -1,0 +1,193 @@
+"""What every experiment is: a plan, which lists jobs, and a summary, made of the cells that they became.
+
+Sweeps, maps, checkpoints, frontiers, utility and recipes differ in these two alone. Running them is the same for all:
+workers here or on a cluster, finished cells kept and never run twice, limits, a preview, one idea of what makes a kept
+result valid.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.files import output_folder, write_text
+from gradleak.core.progress import SILENT, Progress
+from gradleak.experiments.crews.base import Crew
+from gradleak.experiments.crews.inline import InlineCrew
+from gradleak.experiments.crews.local import LocalCrew, workers_that_fit
+from gradleak.experiments.runner.cell import Cell, EndedCell, Limits, Status
+from gradleak.experiments.runner.estimate import Estimate, estimate
+from gradleak.experiments.runner.known import read_known, write_known
+from gradleak.experiments.runner.loop import Loop, look
+from gradleak.experiments.runner.plan import Planned, SeedRule, plan_cells
+from gradleak.experiments.runner.store import PLAN, Plan, Store
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.runner.worker import planned_memory
+
+# How an experiment ended: all cells are there, the budget or the user stopped it, or some cells failed.
+ExperimentStatus = Literal["completed", "budget-exhausted", "interrupted", "failed"]
+
+Kept = TypeVar("Kept", bound=BaseModel)
+Summary = TypeVar("Summary")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How the cells of an experiment are run; none of it but `threads` changes a result."""
+
+    workers: int | None = None
+    crew: Crew | None = None
+    threads: int = 1
+    limits: Limits = field(default_factory=Limits)
+    retry_failed: bool = False
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The cells of an experiment, in the order of its jobs, after it was run as far as the budget went."""
+
+    folder: Path
+    cells: Sequence[Cell]
+    status: ExperimentStatus
+    statuses: dict[str, Status]
+    subjects: Subjects
+
+    def ended(self, cell: Cell) -> EndedCell | None:
+        """How a cell ended; None if it was not run."""
+        return self.read(cell, EndedCell)
+
+    def completed(self, cell: Cell) -> EndedCell | None:
+        """The cell if it ran to its end: what a limit ended is never taken for what could be read."""
+        end = self.ended(cell) if self.statuses.get(cell.id) == "completed" else None
+        return end
+
+    def read(self, cell: Cell, kind: type[Kept]) -> Kept | None:
+        """The part of an ended cell that `kind` wants; tables of thousands of cells do not load their trials."""
+        return Store(self.folder).read(cell.id, kind)
+
+
+class Experiment(ABC, Generic[Summary]):
+    """A plan and a summary."""
+
+    kind: ClassVar[str]
+    seeds: ClassVar[SeedRule] = "given"
+
+    @property
+    @abstractmethod
+    def settings(self) -> BaseModel:
+        """What was asked, as plan.json holds it."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Where the cells run."""
+
+    @abstractmethod
+    def jobs(self, subjects: Subjects) -> list[Planned]:
+        """Everything that is to be done. Whatever could not run is refused here, before any work is spent."""
+
+    @abstractmethod
+    def summarise(self, finished: Finished) -> Summary:
+        """What the cells come to."""
+
+
+def run_experiment(
+    experiment: Experiment[Summary],
+    out: str | Path,
+    *,
+    options: RunOptions | None = None,
+    subjects: Subjects | None = None,
+    budget: Budget | str | float | None = None,
+    progress: Progress = SILENT,
+) -> Summary:
+    """Run every cell that is not finished yet, and sum all of them up.
+
+    Cells lie in the folder as they end and are not run again; another process may work in the same folder at the same
+    time. Models or data given in Python are known to this process alone, so it runs their cells itself.
+    """
+    options, folder, limit = options or RunOptions(), Path(out), Budget.of(budget)
+    with output_folder(folder), Store(folder) as store:
+        subjects = subjects or Subjects(known=read_known(folder), progress=progress)
+        cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
+        write_known(subjects.known, folder)
+        write_plan(experiment, cells, folder)
+        outlook = look(cells, store, options.limits, options.retry_failed)
+        statuses = outlook.statuses
+        if outlook.todo:
+            crew = options.crew or _crew(options, experiment.device, subjects, progress)
+            total = len({cell.id for cell in cells})
+            loop = Loop(store, crew, options.limits, outlook, total, experiment.kind)
+            loop.run(limit, progress)
+            statuses = loop.statuses
+    finished = Finished(folder, cells, _status(cells, statuses, limit), statuses, subjects)
+    return experiment.summarise(finished)
+
+
+def write_plan(experiment: Experiment[Any], cells: Sequence[Cell], folder: Path) -> Path:
+    """Write plan.json: what was asked, and which cells that is."""
+    settings = experiment.settings.model_dump(mode="json", exclude={"out"})
+    plan = Plan(kind=experiment.kind, settings=settings, cells=[cell.id for cell in cells])
+    return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
+
+
+def _crew(options: RunOptions, device: str, subjects: Subjects, progress: Progress) -> Crew:
+    """Workers on this machine, each with its share of the memory, or of its own limit."""
+    if subjects.in_memory:
+        return InlineCrew(options.threads, subjects, progress)
+    count = options.workers if options.workers is not None else workers_that_fit(options.threads)
+    return LocalCrew(count, options.threads, planned_memory(options.limits, device, count))
+
+
+def _status(cells: Sequence[Cell], statuses: dict[str, Status], budget: Budget) -> ExperimentStatus:
+    """How it ended. Where no cell could be run at all, the first one's error is the experiment's."""
+    ends = [statuses.get(cell.id) for cell in cells]
+    if all(end == "completed" for end in ends):
+        return "completed"
+    if "failed" in ends:
+        return "failed"
+    return budget.reason if budget.over else "budget-exhausted"
+
+
+def raise_if_all_failed(finished: Finished) -> None:
+    """Where no cell could be run at all, the first one's error is the experiment's."""
+    if finished.cells and all(finished.statuses.get(cell.id) == "failed" for cell in finished.cells):
+        end = finished.ended(finished.cells[0])
+        raise GradleakError(end.error if end is not None and end.error else "every cell failed")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What an experiment would do."""
+
+    cells: int
+    statuses: dict[str, int]
+    todo: list[Cell]
+    groups: int
+    estimate: Estimate
+
+
+def preview(
+    experiment: Experiment[Any], out: str | Path, *, options: RunOptions | None = None, progress: Progress = SILENT
+) -> Preview:
+    """Plan an experiment and say what is left of it and what that will cost, without running or writing anything."""
+    options, folder = options or RunOptions(), Path(out)
+    store, subjects = Store(folder), Subjects(known=read_known(folder), progress=progress)
+    cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
+    outlook = look(cells, store, options.limits, options.retry_failed)
+    heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
+    measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]
+    return Preview(
+        cells=len({cell.id for cell in cells}),
+        statuses=dict(Counter(outlook.statuses.values())),
+        todo=outlook.todo,
+        groups=len(outlook.groups),
+        estimate=estimate(outlook.todo, measured, options.limits),
+    )

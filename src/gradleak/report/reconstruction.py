@@ -1,0 +1,63 @@
+"""What an attack read back, and how close it is, in the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gradleak.attacks.base import Reconstruction
+from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
+from gradleak.scoring.score import Score
+
+UNPROVED = (
+    "Only what is certified is proved. A confidence is the attack's own measure, for matching how near its "
+    "embeddings lie to tokens: words that are wrong can have a high one."
+)
+
+
+def print_reconstruction(answer: Reconstruction) -> None:
+    """The sentences, or how many images, with what the attack found out beside them and could not do."""
+    console = Console()
+    if answer.images:
+        console.print(f"{len(answer.images)} recovered, as PNG data URIs under `images` of the reconstruction")
+    else:
+        console.print(_sentences(answer))
+        if not all(sentence.certified for sentence in answer.sentences):
+            console.print(UNPROVED, style="dim")
+    if answer.found:
+        labels = f"labels {answer.labels}" if "labels" in answer.found else ""
+        lengths = f"lengths {answer.lengths}" if "lengths" in answer.found else ""
+        console.print(f"found by the attack: {', '.join(part for part in (labels, lengths) if part)}")
+    for note in answer.notes:
+        console.print(note, highlight=False)
+    loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
+    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim", highlight=False)
+
+
+def _sentences(answer: Reconstruction) -> Table:
+    table = Table(title="What was read back", title_justify="left")
+    table.add_column("sentence", justify="right")
+    table.add_column("recovered")
+    table.add_column("confidence", justify="right")
+    for number, sentence in enumerate(answer.sentences, start=1):
+        sure = "certified" if sentence.certified else f"{sentence.confidence:.2f}"
+        table.add_row(str(number), Text(sentence.text), sure)
+    return table
+
+
+def print_score(scored: Score) -> None:
+    """Every true example beside what was read back of it; pictures go by their number."""
+    pictures = any(pair.truth.startswith("data:") for pair in scored.pairs)
+    names = labels_of({name for pair in scored.pairs for name in pair.scores})
+    table = Table(title="Reconstruction against truth", title_justify="left", show_lines=not pictures)
+    for heading in (*(("image",) if pictures else ("truth", "recovered")), *names.values()):
+        table.add_column(heading)
+    for number, pair in enumerate(scored.pairs, start=1):
+        shown = [str(number)] if pictures else [Text(pair.truth), Text(pair.reconstruction)]
+        table.add_row(*shown, *(figure(n, pair.scores[n]) if n in pair.scores else "–" for n in names))
+    console = Console()
+    console.print(table)
+    batch = [name for name in scored.metrics if (metric := find_metric(name)) is not None and metric.of_batch]
+    whole = [f"{label_of(name)} {figure(name, scored.metrics[name])}" for name in batch]
+    console.print(f"of the batch: {', '.join(whole)}", highlight=False)

@@ -1,0 +1,57 @@
+"""Texts as simulated training sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradleak.clients.text import Client, class_number
+from gradleak.core.errors import GradleakError
+from gradleak.data.texts import Row
+from gradleak.models.text import TextModel
+from gradleak.training.finetune import evaluate
+from gradleak.training.learner import Learner, percent
+from gradleak.training.perplexity import perplexity
+from gradleak.updates.update import ClientRule, Update
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """A row the model can take, with its tokens and its class (0 where there are none)."""
+
+    row: Row
+    tokens: list[int]
+    label: int
+
+
+class TextLearner(Learner[TextExample]):
+    def __init__(self, rows: Sequence[Row], model: TextModel) -> None:
+        self.rows, self.model = rows, model
+
+    def pool(self, max_tokens: int) -> list[TextExample]:
+        model, limit = self.model, min(max_tokens, self.model.max_length)
+        frame = len(model.prefix) + len(model.suffix)
+        encoded = model.tokenizer([row.text for row in self.rows], verbose=False)["input_ids"]
+        examples = []
+        for row, tokens in zip(self.rows, encoded, strict=True):
+            if not frame < len(tokens) <= limit:
+                continue
+            if model.task == "causal-lm":
+                if len(tokens) > 1:  # one token has no next one to predict
+                    examples.append(TextExample(row, tokens, 0))
+            elif row.label is None:
+                raise GradleakError("the accuracy of a classifier needs labels in the data: give --label-column")
+            else:
+                examples.append(TextExample(row, tokens, class_number(model, row.label)))
+        return examples
+
+    def client(self, model: TextModel, rule: ClientRule, defenses: Sequence[str]) -> Client:
+        return Client(model, client=rule, defenses=defenses)
+
+    def update(self, client: Client, examples: Sequence[TextExample], seed: int) -> Update:
+        return client.update([example.row.text for example in examples], [example.label for example in examples], seed)
+
+    def quality(self, model: TextModel, examples: Sequence[TextExample]) -> dict[str, float]:
+        if model.task == "causal-lm":
+            return {"perplexity": perplexity(model, [example.tokens for example in examples])}
+        return percent(evaluate(model, [(example.tokens, example.label) for example in examples], 32))
