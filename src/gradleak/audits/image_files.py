@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradleak.attacks.base import Reconstruction
-from gradleak.attacks.images.run import attack_images
+from gradleak.attacks.run import attack as run_attack
 from gradleak.audits.image_run import draw_batches
 from gradleak.audits.reconstruct import FILE, load_reconstruction
 from gradleak.audits.spec import AuditConfig
@@ -54,7 +54,7 @@ def reconstruct_images(
     with nullcontext() if out is None else output_folder(out) as folder:
         model = load_image_model(config.model, device=config.device)
         auxiliary = read_pictures(config.data)[1] if "data" in config.model_fields_set else None
-        (found,) = attack_images(
+        (found,) = run_attack(
             load_update(update, model), model, attack, auxiliary=auxiliary, seed=config.seed, budget=budget,
             progress=progress, **config.options,
         )  # fmt: skip

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradleak.attacks.base import Reconstruction
-from gradleak.attacks.images import IMAGE_ATTACKS
-from gradleak.attacks.images.run import attack_images
+from gradleak.attacks import IMAGE_ATTACKS
+from gradleak.attacks.base import AttackContext, Reconstruction
+from gradleak.attacks.images.control import ImageControl
+from gradleak.attacks.run import run_attack
 from gradleak.audits.results import Results, Scenario, Trial, observed
 from gradleak.audits.run import gathered
 from gradleak.clients.images import ImageClient
@@ -58,11 +59,8 @@ def audit_images(
     sender = ImageClient(target, known, client, defenses)
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
     updates = [sender.update(batch, derive_seed(own, "client")) for batch, own in zip(batches, seeds, strict=True)]
-    found = attack_images(
-        updates, target, attack, auxiliary=auxiliary, seed=seeds, budget=budget, progress=progress,
-        **dict(options or {}),
-    )  # fmt: skip
-    guessed = attack_images(updates, target, "control", auxiliary=auxiliary, seed=seeds)
+    found = run_attack(method, updates, target, AttackContext(seeds, budget or Budget(), progress, auxiliary))
+    guessed = run_attack(ImageControl(), updates, target, AttackContext(seeds, auxiliary=auxiliary))
     measured = [
         _trial(index, seeds[index], *parts, network)
         for index, parts in enumerate(zip(batches, found, guessed, strict=True))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from gradleak.attacks import ATTACKS
-from gradleak.attacks.base import Attack, Method, Reconstruction
+from gradleak.attacks.base import Attack, AttackContext, Reconstruction
 from gradleak.attacks.control import Control
-from gradleak.attacks.run import attack as run_attack
+from gradleak.attacks.run import run_attack
 from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditConfig
 from gradleak.clients.sender import DEFAULT_GRANTS
@@ -157,10 +157,8 @@ def audit_together(
     budget = budget or Budget()
     for portion in _portions([(side, i) for side in sides for i in range(side.asked.trials)], model):
         updates = [side.update(i, progress) for side, i in portion]
-        for update in updates:
-            update.check(model)
         seeds = [side.attack_seeds[i] for side, i in portion]
-        found = method.run(updates, model, budget=budget, progress=progress, seeds=seeds)
+        found = run_attack(method, updates, model, AttackContext(seeds, budget, progress))
         faced = [side.faced(i, u, answer) for (side, i), u, answer in zip(portion, updates, found, strict=True)]
         guesses = _control(method, faced, updates, model, progress)
         for (side, i), update, answer, guessed in zip(portion, updates, found, guesses, strict=True):
@@ -303,17 +301,12 @@ def _control(
     Guessing looks at no tensor, so trials that differ in nothing else share it.
     """
     different = dict(zip(faced, updates, strict=True))
-    prior = getattr(method.options, "prior", "none")
+    control = Control.from_settings({"prior": "ngram" if method.prior == "none" else method.prior})
     # A draw has as many sentences as the update tells; where the attack named more, several make one guess.
     draws = {one: CONTROL_DRAWS * -(-one.sentences // (one.known.size or 1)) for one in different}
-    drawn = run_attack(
-        [update for one, update in different.items() for _ in range(draws[one])],
-        model,
-        Control.name,
-        seed=[derive_seed(one.seed, "control", i) for one in different for i in range(draws[one])],
-        progress=progress,
-        prior="ngram" if prior == "none" else prior,
-    )
+    seeds = [derive_seed(one.seed, "control", i) for one in different for i in range(draws[one])]
+    several = [update for one, update in different.items() for _ in range(draws[one])]
+    drawn = run_attack(control, several, model, AttackContext(seeds, progress=progress))
     waiting = iter(drawn)
     guessed = {one: _guessed(one, list(itertools.islice(waiting, draws[one])), model) for one in different}
     return [guessed[one] for one in faced]
@@ -332,7 +325,7 @@ def _guessed(faced: Faced, draws: Sequence[Reconstruction], model: TextModel) ->
 
 def gathered(
     scenario: Scenario,
-    method: Method,
+    method: Attack,
     trials: list[Trial],
     model: Target,
     ranges: Mapping[str, tuple[float, float]] | None = None,

@@ -6,9 +6,8 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradleak.attacks import ATTACKS
-from gradleak.attacks.base import Method
-from gradleak.attacks.images import IMAGE_ATTACKS
+from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
+from gradleak.attacks.base import Attack
 from gradleak.attacks.inversion.run import train_inverter, usual_network
 from gradleak.attacks.inversion.saved import MANIFEST as INVERTER
 from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
@@ -37,7 +36,7 @@ class TextBench:
         self.layers = len(self.model.adapter.layers)
         self._rows = functools.cache(functools.partial(read_dataset, folder=data_dir))
 
-    def method(self, name: str) -> type[Method]:
+    def method(self, name: str) -> type[Attack]:
         return ATTACKS.get(name)
 
     def check(self, cell: Cell) -> None:
@@ -89,7 +88,7 @@ class ImageBench:
     def __init__(self, model: str, data_dir: Path) -> None:
         self.model, self._data_dir = load_image_model(model), data_dir
 
-    def method(self, name: str) -> type[Method]:
+    def method(self, name: str) -> type[Attack]:
         return IMAGE_ATTACKS.get(name)
 
     def check(self, cell: Cell) -> None:
