@@ -40,7 +40,7 @@ from gradleak.defenses.base import Defense
 
 class Nothing(Attack):
     summary = "reads nothing"
-    def run(self, updates, model, *, budget, progress, seeds):
+    def run(self, updates, model, context):
         return [Reconstruction(sentences=[]) for _ in updates]
 
 class Doubled(Defense):

@@ -17,7 +17,6 @@ from gradleak.version import __version__
 
 if TYPE_CHECKING:
     from gradleak.attacks.base import Reconstruction
-    from gradleak.attacks.images.run import attack_images
     from gradleak.attacks.run import attack
     from gradleak.audits.image_run import audit_images
     from gradleak.audits.run import audit
@@ -47,7 +46,6 @@ __all__ = [
     "Update",
     "__version__",
     "attack",
-    "attack_images",
     "audit",
     "audit_checkpoints",
     "audit_images",
@@ -73,7 +71,6 @@ _HOMES = {
     "TextModel": "gradleak.models.text",
     "Update": "gradleak.updates.update",
     "attack": "gradleak.attacks.run",
-    "attack_images": "gradleak.attacks.images.run",
     "audit": "gradleak.audits.run",
     "audit_checkpoints": "gradleak.experiments.checkpoints.run",
     "audit_images": "gradleak.audits.image_run",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from gradleak.attacks.parts import encoders
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TextModel, attack
+from gradleak.attacks.exact import encoders
 from gradleak.attacks.film.attack import Film, FilmOptions
 from gradleak.attacks.search.initial import AT_ONCE, MOST
 from gradleak.core.budget import Budget

@@ -59,9 +59,9 @@ def test_the_check_notices(tmp_path, line):
 def test_not_even_indirectly():
     """Importing every attack in a fresh interpreter loads nothing of the honest side."""
     code = (
-        "import sys\nfrom gradleak.attacks import ATTACKS\nimport gradleak.attacks.run\n"
+        "import sys\nfrom gradleak.attacks import ATTACKS, IMAGE_ATTACKS\nimport gradleak.attacks.run\n"
         "import gradleak.priors.ngram, gradleak.priors.causal\n"
-        "[ATTACKS.get(name) for name in ATTACKS.names()]\n"
+        "[attacks.get(name) for attacks in (ATTACKS, IMAGE_ATTACKS) for name in attacks.names()]\n"
         f"print([m for m in sys.modules if m.startswith({FORBIDDEN!r})])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from blobs import blobs, small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradleak import GradleakError, ImageClient, attack_images, score_images
+from gradleak import GradleakError, ImageClient, attack, score_images
 from gradleak.attacks.images.labels import label_of_one
 from gradleak.attacks.images.matching import GradientMatcher, cosine_distance, hinge_distance
 from gradleak.attacks.inversion.image_features import image_features, outer_factors
@@ -36,7 +36,7 @@ def cache(tmp_path, monkeypatch):
 
 def attacked(model, name, pictures, defenses=(), known=("batch_size",), auxiliary=60, **more):
     updates = [ImageClient(model, known, defenses=defenses).update(one) for one in pictures]
-    return attack_images(updates, model, name, auxiliary=blobs(auxiliary, seed=1), **{**OPTIONS[name], **more})
+    return attack(updates, model, name, auxiliary=blobs(auxiliary, seed=1), **{**OPTIONS[name], **more})
 
 
 def singles(count, seed=0):
@@ -71,9 +71,7 @@ def test_the_truth_explains_its_update_best(model, defenses):
 def test_ig_comes_nearer_to_the_truth_than_the_control(model):
     pictures = singles(3)
     found = attacked(model, "ig", pictures, steps=250)
-    control = attack_images(
-        [ImageClient(model).update(p) for p in pictures], model, "control", auxiliary=blobs(60, seed=1)
-    )
+    control = attack([ImageClient(model).update(p) for p in pictures], model, "control", auxiliary=blobs(60, seed=1))
     ours, theirs = (
         sum(score_images(guess, truth).metrics["mse"] for guess, truth in zip(each, pictures, strict=True))
         for each in (found, control)
@@ -116,7 +114,7 @@ def test_steps_end_searches_too(model, name):
 def test_without_auxiliary_images_the_control_is_grey(model):
     updates = [ImageClient(model).update(one) for one in singles(1)]
     for auxiliary in (None, blobs(3).some([])):
-        (found,) = attack_images(updates, model, "control", auxiliary=auxiliary)
+        (found,) = attack(updates, model, "control", auxiliary=auxiliary)
         assert (from_uris(found.images) == 128).all()
 
 
@@ -135,20 +133,20 @@ def test_lti_learns_and_is_kept(model, tmp_path, layers, share):
     settings["layers"] = layers
     found = attacked(model, "lti", pictures, **settings)
     updates = [ImageClient(model).update(p) for p in pictures]
-    control = attack_images(updates, model, "control", auxiliary=blobs(60, seed=1))
+    control = attack(updates, model, "control", auxiliary=blobs(60, seed=1))
     error, blind = (
         sum(score_images(guess, truth).metrics["mse"] for guess, truth in zip(each, pictures, strict=True))
         for each in (found, control)
     )
     assert error < share * blind
     # Once trained it needs neither auxiliary images nor time, and refuses what it was not made for.
-    again = attack_images(updates, model, "lti", inverter=str(tmp_path / "kept"))
+    again = attack(updates, model, "lti", inverter=str(tmp_path / "kept"))
     assert [a.images for a in again] == [f.images for f in found]
     other = ImageClient(model, defenses=["sign"]).update(pictures[0])
     with pytest.raises(GradleakError, match="trained for updates with no defence"):
-        attack_images(other, model, "lti", inverter=str(tmp_path / "kept"))
+        attack(other, model, "lti", inverter=str(tmp_path / "kept"))
     with pytest.raises(GradleakError, match="of one example"):
-        attack_images(ImageClient(model).update(blobs(2)), model, "lti", inverter=str(tmp_path / "kept"))
+        attack(ImageClient(model).update(blobs(2)), model, "lti", inverter=str(tmp_path / "kept"))
 
 
 def test_the_linear_inverter_is_ridge_regression():
@@ -170,15 +168,13 @@ def test_the_linear_inverter_is_ridge_regression():
 def test_lti_says_what_it_cannot_do(model):
     update = ImageClient(model).update(blobs(1))
     with pytest.raises(GradleakError, match="needs auxiliary images"):
-        attack_images(update, model, "lti")
+        attack(update, model, "lti")
     with pytest.raises(GradleakError, match="too few"):
-        attack_images(update, model, "lti", auxiliary=blobs(3, seed=1))
+        attack(update, model, "lti", auxiliary=blobs(3, seed=1))
     with pytest.raises(GradleakError, match="dpsgd"):
         attacked(model, "lti", [blobs(1)], ("dpsgd:noise=1",))
     with pytest.raises(GradleakError, match="learns from gradients"):
-        attack_images(
-            ImageClient(model, client="fedavg:lr=0.1").update(blobs(1)), model, "lti", auxiliary=blobs(20, seed=1)
-        )
+        attack(ImageClient(model, client="fedavg:lr=0.1").update(blobs(1)), model, "lti", auxiliary=blobs(20, seed=1))
 
 
 @pytest.mark.parametrize("defenses", DEFENCES)

@@ -10,7 +10,7 @@ from rich.console import Console
 from torch import nn
 
 from gradleak import GradleakError, ImageClient, audit_images, load_image_model, load_update
-from gradleak.attacks.images import IMAGE_ATTACKS
+from gradleak.attacks import IMAGE_ATTACKS
 from gradleak.attacks.inversion.defended import defend
 from gradleak.audits.configured import audit_of
 from gradleak.audits.redact import redact

@@ -4,8 +4,7 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError
-from gradleak.attacks import ATTACKS
-from gradleak.attacks.images import IMAGE_ATTACKS
+from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
 from gradleak.attacks.inversion.networks import NetworkSettings
 from gradleak.attacks.inversion.training import TrainSettings
 from gradleak.core.budget import Budget

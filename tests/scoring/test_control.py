@@ -16,7 +16,7 @@ class Talkative(Attack):
     summary = "says a lot"
     told = 1
 
-    def run(self, updates, model, *, budget, progress, seeds):
+    def run(self, updates, model, context):
         said = [Sentence(text="", tokens=[], confidence=0.0)] * self.told
         return [Reconstruction(sentences=said) for _ in updates]
 

@@ -1,9 +1,11 @@
-"""Attacks: they read updates and nothing else."""
+"""Attacks: they read updates and nothing else; those on images also auxiliary images that the attacker holds."""
 
 from __future__ import annotations
 
 from gradleak.attacks.base import Attack
+from gradleak.attacks.images.base import ImageAttack
 from gradleak.core.registry import Registry
+from gradleak.models.base import Modality
 
 ATTACKS: Registry[type[Attack]] = Registry(
     "attack",
@@ -23,3 +25,19 @@ ATTACKS: Registry[type[Attack]] = Registry(
     },
     base=Attack,
 )
+IMAGE_ATTACKS: Registry[type[Attack]] = Registry(
+    "attack on images",
+    {
+        "control": "gradleak.attacks.images.control:ImageControl",
+        "gi-gip": "gradleak.attacks.images.gip:GiGip",
+        "ig": "gradleak.attacks.images.ig:Ig",
+        "lti": "gradleak.attacks.images.lti:ImageLti",
+    },
+    base=ImageAttack,
+)
+DEFAULT_ATTACK: dict[Modality, str] = {"text": "auto", "images": "lti"}
+
+
+def attacks_for(modality: Modality) -> Registry[type[Attack]]:
+    """The attacks on models that read text, or images."""
+    return ATTACKS if modality == "text" else IMAGE_ATTACKS

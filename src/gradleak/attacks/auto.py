@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
-from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.evidence.hints import points_anywhere
 from gradleak.attacks.evidence.lengths import shortest_sentence
 from gradleak.attacks.exact.attack import Exact, as_reconstruction, recover, show_in
@@ -21,9 +20,7 @@ from gradleak.attacks.search.attack import MatchingAttack
 from gradleak.attacks.search.lamp import LampCos
 from gradleak.attacks.search.subspace import Subspace
 from gradleak.attacks.spans.certify import attention_parts
-from gradleak.core.budget import Budget, StopReason
-from gradleak.core.peak import peak_memory
-from gradleak.core.progress import Progress
+from gradleak.core.budget import StopReason
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
@@ -53,51 +50,36 @@ class Auto(Attack):
     Options = AutoOptions
     options: AutoOptions
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
+    @property
+    def prior(self) -> str:
+        return self.options.prior
+
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         gradients = [as_gradient(update) for update in updates]
-        with peak_memory(model.device) as memory:
-            outcomes, found = self._prove(gradients, model, seeds, budget, progress)
-            written = self._write(gradients, outcomes, model, seeds, budget, progress, found)
-            for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found, written):
-                if budget.over:  # matching was still to come, so what was done before does not complete the attack
-                    for number in numbers:
-                        found[number] = found[number].model_copy(update={"status": budget.reason})
-                    continue
-                matched = attack.run(
-                    rest, model, budget=budget, progress=progress, seeds=[seeds[number] for number in numbers]
-                )
-                for number, more in zip(numbers, matched, strict=True):
-                    found[number] = _merged(found[number], more, attack.name)
-        return [one.model_copy(update={"peak_memory_mb": memory.megabytes}) for one in found]
+        outcomes, found = self._prove(gradients, model, context)
+        written = self._write(gradients, outcomes, model, context, found)
+        budget = context.budget
+        for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found, written):
+            if budget.over:  # matching was still to come, so what was done before does not complete the attack
+                for number in numbers:
+                    found[number] = found[number].model_copy(update={"status": budget.reason})
+                continue
+            matched = attack.run(rest, model, context.for_updates(numbers))
+            for number, more in zip(numbers, matched, strict=True):
+                found[number] = _merged(found[number], more, attack.name)
+        return found
 
     def _prove(
-        self,
-        gradients: Sequence[Update],
-        model: TextModel,
-        seeds: Sequence[int],
-        budget: Budget,
-        progress: Progress,
+        self, gradients: Sequence[Update], model: TextModel, context: AttackContext
     ) -> tuple[list[Outcome], list[Reconstruction]]:
-        outcomes, found = [], []
+        outcomes, found, progress = [], [], context.progress
         progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
-        for number, (gradient, seed) in enumerate(zip(gradients, seeds, strict=True)):
-            started = time.monotonic()
-            own = budget.part(EXACT_SHARE / (len(gradients) - number))  # a hard update must not take the others' time
+        for number, (gradient, seed) in enumerate(zip(gradients, context.seeds, strict=True)):
+            # A hard update must not take the others' time.
+            own = context.budget.part(EXACT_SHARE / (len(gradients) - number))
             outcome = recover(gradient, model, seed, own, show_in(progress, number))
-            spent = {
-                "seconds": time.monotonic() - started,
-                "status": "completed" if outcome.complete else own.reason,
-            }
             outcomes.append(outcome)
-            found.append(as_reconstruction(outcome, model).model_copy(update=spent))
+            found.append(as_reconstruction(outcome, model, own))
             progress.advance(number + 1)
         progress.end()
         return outcomes, found
@@ -107,26 +89,20 @@ class Auto(Attack):
         gradients: Sequence[Update],
         outcomes: Sequence[Outcome],
         model: TextModel,
-        seeds: Sequence[int],
-        budget: Budget,
-        progress: Progress,
+        context: AttackContext,
         found: list[Reconstruction],
     ) -> set[int]:
         """Let a language model write sentences where nothing was proved, as behind the rank limit; whose it did.
 
         `film` tells only what explains enough of the update, so what it finds nothing in goes on to matching.
         """
-        if model.task != "causal-lm" or budget.over:
+        if model.task != "causal-lm" or context.budget.over:
             return set()
         open_ones = [n for n, outcome in enumerate(outcomes) if not outcome.complete and not outcome.sentences]
         film = Film()
-        tried = film.run(
-            [gradients[n] for n in open_ones],
-            model,
-            budget=budget.part(FILM_SHARE),
-            progress=progress,
-            seeds=[seeds[n] for n in open_ones],
-        )
+        share = context.for_updates(open_ones).with_budget(context.budget.part(FILM_SHARE))
+        portions = share.portions([gradients[n] for n in open_ones], film.at_once)
+        tried = [answer for portion, own in portions for answer in film.run(portion, model, own)]
         written = set()
         for number, more in zip(open_ones, tried, strict=True):
             # Where shares cannot be had it judges by the model alone, which is never as sure as this.
@@ -136,8 +112,7 @@ class Auto(Attack):
                 written.add(number)
             else:
                 found[number].tell(Reason(kind="nothing-written"))
-                spent = {"seconds": found[number].seconds + more.seconds, "status": _ended(found[number], more)}
-                found[number] = found[number].model_copy(update=spent)
+                found[number] = found[number].model_copy(update={"status": _ended(found[number], more)})
         return written
 
     def _plan(
@@ -205,7 +180,6 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
             "bag": {**matched.bag, **proved.bag} if proved.sentences else matched.bag,
             "loss": matched.loss,
             "trace": matched.trace,
-            "seconds": proved.seconds + matched.seconds,
             "status": _ended(proved, matched),
             "notes": [*proved.notes, *matched.notes],
             "reasons": [*proved.reasons, *matched.reasons],

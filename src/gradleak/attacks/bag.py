@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from pydantic import Field
 
-from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction
 from gradleak.attacks.evidence.rows import RowRule
 from gradleak.attacks.evidence.tokens import tokens_of
 from gradleak.attacks.reasons import told
-from gradleak.core.budget import Budget
-from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -32,25 +29,16 @@ class Bag(Attack):
     summary = "which tokens the batch has, from the word table, the output layer and the first layer; no sentences"
     Options = BagOptions
     options: BagOptions
+    at_once = 1
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         return [self._one(as_gradient(update), model) for update in updates]
 
     def _one(self, update: Update, model: TextModel) -> Reconstruction:
-        started = time.monotonic()
         found = tokens_of(model, update, self.options.rule, self.options.spans)
         return Reconstruction(
             sentences=[],
             **found.told(model, model.content(list(found.scores))),
             found=["bag"],
             **told(found.reasons),
-            seconds=time.monotonic() - started,
         )

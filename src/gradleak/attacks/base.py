@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -12,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from gradleak.attacks.reasons import Reason
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
-from gradleak.core.progress import Progress
+from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
-from gradleak.models.text import TextModel
+from gradleak.data.pictures import Pictures
+from gradleak.models.base import Modality
 from gradleak.updates.update import Update
 
 
@@ -85,17 +87,66 @@ def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen
     """
     fields: dict[str, Any] = {}
     for key, value in defaults.items():
-        field = copy.copy(base.model_fields[key])
-        field.default = value
-        fields[key] = (field.annotation, field)
+        changed = copy.copy(base.model_fields[key])
+        changed.default = value
+        fields[key] = (changed.annotation, changed)
     return create_model(name, __base__=base, __module__=base.__module__, **fields)
 
 
-class Method:
-    """A name, a sentence about what it does, and options: what attacks on text and on images have in common."""
+@dataclass(frozen=True)
+class AttackContext:
+    """What an attack gets beside updates and model: its randomness, its limits, who watches, and data of its own."""
+
+    seeds: Sequence[int]
+    """One number per update, which fixes all randomness: an answer does not depend on the updates around it."""
+    budget: Budget = field(default_factory=Budget)
+    progress: Progress = SILENT
+    auxiliary: Pictures | None = None
+    """Images of the same kind as the private ones, and none of them, that an attacker of image models holds."""
+    before: int = 0
+    """Updates of the same run that were attacked before these, for progress."""
+    after: int = 0
+    """Updates of the same run that are attacked after these."""
+
+    @property
+    def total(self) -> int:
+        """All updates of the run."""
+        return self.before + len(self.seeds) + self.after
+
+    def for_updates(self, numbers: Sequence[int]) -> Self:
+        """The context for some of the updates."""
+        return replace(self, seeds=[self.seeds[number] for number in numbers])
+
+    def with_budget(self, budget: Budget) -> Self:
+        return replace(self, budget=budget)
+
+    def portions(self, updates: Sequence[Update], at_once: int | None) -> Iterator[tuple[Sequence[Update], Self]]:
+        """The updates, at most so many at a time, with a context each.
+
+        A portion gets its share of what is left of the budget: hard updates must not take the others' time.
+        """
+        size = at_once or max(1, len(updates))
+        for first in range(0, len(updates), size):
+            portion, left = updates[first : first + size], len(updates) - first
+            budget = self.budget if len(portion) == len(updates) else self.budget.part(len(portion) / left)
+            own = self.for_updates(range(first, first + len(portion)))
+            yield portion, replace(own, budget=budget, before=first, after=left - len(portion))
+
+
+class Attack(ABC):
+    """One method of reading data back from updates.
+
+    A subclass names itself, says in a sentence what it does, lists its options, and implements `run`. It may read the
+    tensors and the manifest of an update and nothing else. `gradleak.attacks.run` checks its updates and measures
+    what it costs.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    modality: ClassVar[Modality] = "text"
+    needs_auxiliary: ClassVar[bool] = False
+    at_once: ClassVar[int | None] = None
+    """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions
 
     def __init__(self, options: AttackOptions | None = None) -> None:
@@ -114,31 +165,17 @@ class Method:
                 raise GradleakError(f"attack {cls.name!r} has no option {name!r}; {known}") from error
             raise GradleakError(f"option {name!r} of attack {cls.name!r}: {first['msg']}") from error
 
+    @property
+    def prior(self) -> str:
+        """The language prior that its guesses come from, which its control must guess from too."""
+        return "none"
 
-class Attack(Method, ABC):
-    """One method of reading data back from updates.
+    # Models are of type Any here so that subclasses can ask for a TextModel or an ImageModel.
 
-    A subclass names itself, says in a sentence what it does, lists its options, and implements `run`. It
-    may read the tensors and the manifest of an update and nothing else; `refuse` is the place for what an
-    update must grant.
-    """
-
-    def prepared(self, model: TextModel) -> Self:
-        """The attack as it will run on this model; options left unsaid may depend on it."""
+    def prepared(self, model: Any) -> Self:
+        """The attack as it will run on this model: options that were not given may depend on it."""
         return self
 
     @abstractmethod
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
-        """Attack independent updates of one model; one reconstruction each, in order.
-
-        `seeds` fixes all randomness, one number an update, so that an update's result does not depend on
-        the others it runs with.
-        """
+    def run(self, updates: Sequence[Update], model: Any, context: AttackContext) -> list[Reconstruction]:
+        """Attack independent updates of one model; one reconstruction each, in order."""

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import torch
 from pydantic import Field
 
-from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
-from gradleak.core.budget import Budget
-from gradleak.core.progress import Progress
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.models.text import TextModel
 from gradleak.priors.base import load_prior
 from gradleak.updates.update import Update
@@ -31,19 +29,15 @@ class Control(Attack):
     Options = ControlOptions
     options: ControlOptions
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
-        prior = load_prior(self.options.prior, model, progress)
+    @property
+    def prior(self) -> str:
+        return self.options.prior
+
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        prior = load_prior(self.options.prior, model, context.progress)
         frame = len(model.prefix) + len(model.suffix)
         found = []
-        for update, seed in zip(updates, seeds, strict=True):
+        for update, seed in zip(updates, context.seeds, strict=True):
             generator = torch.Generator().manual_seed(seed)
             known = update.known
             lengths = known.lengths or (TYPICAL_LENGTH,) * (known.size or 1)

@@ -1,33 +1,49 @@
-"""One call that checks updates, then attacks them."""
+"""Running an attack: updates are checked, and what the attack costs is measured, here for all of them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from gradleak.attacks import ATTACKS
-from gradleak.attacks.base import Reconstruction
+from gradleak.attacks import DEFAULT_ATTACK, attacks_for
+from gradleak.attacks.base import Attack, AttackContext, Reconstruction
 from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.peak import peak_memory
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
-from gradleak.models.text import TextModel
+from gradleak.data.pictures import Pictures
+from gradleak.models.base import Target
+from gradleak.models.image import ImageModel
 from gradleak.updates.update import Update
 
 
 def attack(
     updates: Update | Sequence[Update],
-    model: TextModel,
-    name: str = "auto",
+    model: Target,
+    attack: str | None = None,
     *,
     seed: int | Sequence[int] = 0,
-    budget: Budget | None = None,
+    budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
+    auxiliary: Pictures | None = None,
     **options: Any,
 ) -> list[Reconstruction]:
-    """Read text back from one update, or from several of the same model at once.
+    """Read texts or images back from one update, or from several of the same model at once.
 
-    `name` is one of `gradleak attacks`; further keywords are that attack's options. The same seed gives the
-    same answer. Nothing but the updates and the model is looked at.
+    Nothing but the updates, the model and the auxiliary images is looked at. The same seed gives the same answer.
+
+    Args:
+        updates: One update or several, of this model.
+        model: The model they were made with.
+        attack: One of `gradleak attacks`, or `module.Class` of your own; "auto" if the model reads text, "lti" if it
+            reads images.
+        seed: Fixes all randomness; or one number per update.
+        budget: A duration such as "60s", a number of seconds, or a `Budget`.
+        progress: Who watches.
+        auxiliary: Images that the attacker holds, for attacks on image models.
+        options: Options of the attack.
 
     >>> from gradleak import Client, attack, load_model
     >>> model = load_model("minilm")
@@ -37,10 +53,39 @@ def attack(
     ('her biopsy came back clear.', True, [0])
     """
     several = [updates] if isinstance(updates, Update) else list(updates)
-    method = ATTACKS.get(name).from_settings(options).prepared(model)
-    for update in several:
-        update.check(model)
-    if not several:
-        return []
+    method = attacks_for(model.modality).get(attack or DEFAULT_ATTACK[model.modality]).from_settings(options)
     seeds = [derive_seed(seed, i) for i in range(len(several))] if isinstance(seed, int) else list(seed)
-    return method.run(several, model, budget=budget or Budget(), progress=progress, seeds=seeds)
+    return run_attack(method, several, model, AttackContext(seeds, Budget.of(budget), progress, auxiliary))
+
+
+def run_attack(
+    method: Attack, updates: Sequence[Update], model: Target, context: AttackContext
+) -> list[Reconstruction]:
+    """One reconstruction per update, each with the seconds and the peak memory of the portion it was attacked in."""
+    method = method.prepared(model)
+    _check(method, updates, model, context)
+    found: list[Reconstruction] = []
+    for portion, own in context.portions(updates, method.at_once):
+        started = time.monotonic()
+        with peak_memory(model.device) as memory:
+            answers = method.run(portion, model, own)
+        if len(answers) != len(portion):
+            raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
+        cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}
+        found += [answer.model_copy(update=cost) for answer in answers]
+    return found
+
+
+def _check(method: Attack, updates: Sequence[Update], model: Target, context: AttackContext) -> None:
+    """Refuse what the attack cannot be run on."""
+    if method.modality != model.modality:
+        raise GradleakError(f"{method.name} attacks models of {method.modality}; {model.name} reads {model.examples}")
+    if len(context.seeds) != len(updates):
+        raise GradleakError(f"there must be as many seeds as updates: {len(updates)}, not {len(context.seeds)}")
+    if method.needs_auxiliary and not context.auxiliary:
+        raise GradleakError(f"{method.name} needs auxiliary images: x_train and y_train in the data file")
+    if context.auxiliary is not None and isinstance(model, ImageModel):
+        model.check_shape(context.auxiliary.shape)
+        model.check_labels(context.auxiliary.labels)
+    for update in updates:
+        update.check(model)

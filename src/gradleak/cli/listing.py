@@ -10,7 +10,7 @@ from rich.table import Table
 from gradleak.core import assets
 
 if TYPE_CHECKING:
-    from gradleak.attacks.base import Method
+    from gradleak.attacks.base import Attack
 
 
 def print_assets() -> None:
@@ -56,8 +56,7 @@ def print_models() -> None:
 
 
 def print_attacks() -> None:
-    from gradleak.attacks import ATTACKS
-    from gradleak.attacks.images import IMAGE_ATTACKS
+    from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
 
     console = Console()
     for name in ATTACKS.names():
@@ -67,7 +66,7 @@ def print_attacks() -> None:
         _print_attack(console, name, IMAGE_ATTACKS.get(name))
 
 
-def _print_attack(console: Console, name: str, kind: type[Method]) -> None:
+def _print_attack(console: Console, name: str, kind: type[Attack]) -> None:
     table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
     for heading in ("option", "default", "what it does"):
         table.add_column(heading)

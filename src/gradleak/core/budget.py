@@ -51,6 +51,20 @@ class Budget:
         self.stopped_by: LimitName | None = None
         """The limit that first ended something, be it only a part of the work."""
 
+    @classmethod
+    def of(cls, value: Budget | str | float | None) -> Budget:
+        """A budget as given, of a duration such as "60s" or a number of seconds; None is no limit.
+
+        >>> Budget.of("5m").seconds, Budget.of(90).seconds, Budget.of(None).seconds
+        (300.0, 90.0, None)
+        """
+        if isinstance(value, Budget):
+            return value
+        seconds = parse_duration(value) if isinstance(value, str) else value
+        if seconds is not None and not 0 <= seconds < math.inf:
+            raise GradleakError(f"{value!r} is not a number of seconds")
+        return cls(None if seconds is None else float(seconds))
+
     def interrupt(self) -> None:
         """Ask the running attack to stop at its next step."""
         self._interrupted = True

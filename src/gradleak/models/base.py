@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gradleak.updates.update import Known
 
 TargetTask = Literal["classification", "causal-lm", "image-classification"]
+Modality = Literal["text", "images"]
 
 
 class Examples(Protocol):
@@ -35,6 +36,7 @@ class Target(ABC):
     module: Any
     name: str
     task: TargetTask
+    modality: ClassVar[Modality]
     examples: ClassVar[str]  # what its examples are called, for messages
 
     @property

@@ -44,6 +44,7 @@ class ImageModel(Target):
     """
 
     task = "image-classification"
+    modality = "images"
     examples = "images"
 
     def __init__(self, module: nn.Module, shape: tuple[int, int, int], name: str) -> None:

@@ -56,6 +56,7 @@ class TextModel(Target):
     """
 
     task: Task
+    modality = "text"
     examples = "sentences"
 
     def __init__(self, module: Any, tokenizer: Any, task: Task, name: str) -> None:

@@ -206,7 +206,7 @@ def test_it_reads_texts_it_was_not_trained_on(model, trained):
     [
         ({"defenses": ["sign"]}, "with no defence, this one has sign"),
         ({"observe": "layer:1"}, "other tensors"),
-        ({"rule": "fedavg:lr=0.1"}, "trained for fedsgd"),
+        ({"client": "fedavg:lr=0.1"}, "trained for fedsgd"),
     ],
 )
 def test_other_updates_are_refused(model, trained, client, message):

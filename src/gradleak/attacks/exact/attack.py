@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import torch
 
-from gradleak.attacks.base import Attack, Reconstruction, Sentence
+from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import told
 from gradleak.core.budget import Budget
-from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
@@ -25,35 +23,15 @@ class Exact(Attack):
 
     name = "exact"
     summary = "linear algebra: sentences whose states lie in the gradients' span, each with a certificate"
+    at_once = 1
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
-        found = []
-        progress.begin(self.name, len(updates), "updates")
-        for number, (update, seed) in enumerate(zip(updates, seeds, strict=True)):
-            started = time.monotonic()
-            own = budget.part(1 / (len(updates) - number))  # a hard update must not take the others' time
-            with peak_memory(model.device) as memory:
-                outcome = recover(as_gradient(update), model, seed, own, show_in(progress, number))
-            progress.advance(number + 1)
-            found.append(
-                as_reconstruction(outcome, model).model_copy(
-                    update={
-                        "seconds": time.monotonic() - started,
-                        "peak_memory_mb": memory.megabytes,
-                        "status": "completed" if outcome.complete else own.reason,
-                    }
-                )
-            )
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        (update,), (seed,), progress = updates, context.seeds, context.progress
+        progress.begin(self.name, context.total, "updates")
+        outcome = recover(as_gradient(update), model, seed, context.budget, show_in(progress, context.before))
+        progress.advance(context.before + 1)
         progress.end()
-        return found
+        return [as_reconstruction(outcome, model, context.budget)]
 
 
 def show_in(progress: Progress, done: int) -> Callable[[str], None]:
@@ -68,7 +46,7 @@ def recover(gradient: Update, model: TextModel, seed: int, budget: Budget, show:
     return recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
 
 
-def as_reconstruction(outcome: Outcome, model: TextModel) -> Reconstruction:
+def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
     """The outcome in the form that all attacks share."""
     labels = [sentence.label for sentence in outcome.sentences]
     known = [label for label in labels if label is not None]
@@ -82,6 +60,7 @@ def as_reconstruction(outcome: Outcome, model: TextModel) -> Reconstruction:
         found=found if outcome.sentences else [],
         bag={str(names(token)): round(score, 4) for token, score in outcome.bag.items() if token in content},
         **told(outcome.reasons),
+        status="completed" if outcome.complete else budget.reason,
     )
 
 

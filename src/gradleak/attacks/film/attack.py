@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
@@ -10,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.evidence.rows import RowRule
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.film.beam import WEIGHT, BeamSettings, Grown, NGrams, Stock, distinct, openings, search
@@ -22,7 +21,6 @@ from gradleak.attacks.film.starts import sentence_ends, start_tokens
 from gradleak.attacks.reasons import Reason, told
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
 from gradleak.matching.sizes import GradientSizes
 from gradleak.models.text import TextModel
@@ -68,6 +66,7 @@ class Film(Attack):
     )
     Options = FilmOptions
     options: FilmOptions
+    at_once = 1
 
     def prepared(self, model: TextModel) -> Film:
         if model.task != "causal-lm":
@@ -76,26 +75,13 @@ class Film(Attack):
             )
         return self
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
-        found = []
-        for number, (update, seed) in enumerate(zip(updates, seeds, strict=True)):
-            own = budget.part(1 / (len(updates) - number))
-            progress.begin(f"{self.name} {number + 1}/{len(updates)}", self.options.rounds, "rounds")
-            started = time.monotonic()
-            with peak_memory(model.device) as memory:
-                one = self._one(as_gradient(update), model, torch.Generator().manual_seed(seed), own, progress)
-            progress.end()
-            seconds = time.monotonic() - started
-            found.append(one.model_copy(update={"seconds": seconds, "peak_memory_mb": memory.megabytes}))
-        return found
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        (update,), (seed,), progress = updates, context.seeds, context.progress
+        progress.begin(f"{self.name} {context.before + 1}/{context.total}", self.options.rounds, "rounds")
+        generator = torch.Generator().manual_seed(seed)
+        written = self._one(as_gradient(update), model, generator, context.budget, progress)
+        progress.end()
+        return [written]
 
     def _one(
         self, gradient: Update, model: TextModel, generator: torch.Generator, budget: Budget, progress: Progress

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.images.answers import image_uris
 from gradleak.attacks.images.base import ImageAttack
-from gradleak.core.budget import Budget
-from gradleak.core.progress import Progress
-from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
 from gradleak.updates.update import Update
 
@@ -20,16 +17,8 @@ class ImageControl(ImageAttack):
     name = "control"
     summary = "no attack: the mean auxiliary image, the best guess by MSE with no look at the update; else plain grey"
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: ImageModel,
-        *,
-        auxiliary: Pictures | None,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
+    def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:
+        auxiliary = context.auxiliary
         mean = auxiliary.values().mean(dim=0) if auxiliary else torch.full(model.shape, 0.5)
         (image,) = image_uris(mean[None])
         return [Reconstruction(images=[image] * (update.known.size or 1)) for update in updates]

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.images.answers import best_restarts, known_labels, reconstructions
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import Descent, descend
@@ -16,7 +16,6 @@ from gradleak.attacks.images.generator import Generator, trained_generator
 from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
-from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
 from gradleak.updates.update import Update
 
@@ -40,23 +39,14 @@ class GiGip(ImageAttack):
     Options = GiGipOptions
     options: GiGipOptions
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: ImageModel,
-        *,
-        auxiliary: Pictures | None,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
-        assert auxiliary is not None  # `attack_images` has seen to it
-        chosen = self.options
+    def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:
+        assert context.auxiliary is not None  # `run_attack` has seen to it
+        chosen, budget, progress = self.options, context.budget, context.progress
         generator = trained_generator(
-            auxiliary, chosen.latent, chosen.width, chosen.epochs, model.device, budget, progress
+            context.auxiliary, chosen.latent, chosen.width, chosen.epochs, model.device, budget, progress
         )
         goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen)
-        first, latents = self._search_latents(generator, goal, seeds, budget, progress)
+        first, latents = self._search_latents(generator, goal, context.seeds, budget, progress)
         found = self._search_weights(generator, goal, first, latents, budget, progress)
         return reconstructions(updates, goal.labels, found, budget)
 

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 import torch
 from pydantic import Field
 
-from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.images.answers import best_restarts, known_labels, reconstructions
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import descend
 from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
-from gradleak.core.budget import Budget
-from gradleak.core.progress import Progress
-from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
 from gradleak.updates.update import Update
 
@@ -32,25 +29,16 @@ class Ig(ImageAttack):
     Options = IgOptions
     options: IgOptions
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: ImageModel,
-        *,
-        auxiliary: Pictures | None,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
+    def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:
         chosen = self.options
         goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen)
         which = torch.arange(len(updates), device=model.device).repeat_interleave(chosen.restarts)
         shape = (chosen.restarts, goal.labels.shape[1], *model.shape)
-        starts = [torch.rand(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+        starts = [torch.rand(shape, generator=torch.Generator().manual_seed(seed)) for seed in context.seeds]
         pixels = torch.cat(starts).to(model.device).requires_grad_()
         found = descend(
             [pixels], lambda: pixels, lambda rows: goal(rows, which), steps=chosen.steps, lr=chosen.lr,
-            signed=chosen.signed, boxed=True, what="ig", budget=budget, progress=progress,
+            signed=chosen.signed, boxed=True, what="ig", budget=context.budget, progress=context.progress,
         )  # fmt: skip
         rows = best_restarts(found.losses, which, len(updates))
-        return reconstructions(updates, goal.labels, found.rows(rows), budget)
+        return reconstructions(updates, goal.labels, found.rows(rows), context.budget)

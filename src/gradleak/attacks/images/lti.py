@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gradleak.attacks.base import AttackOptions, Reconstruction
+from gradleak.attacks.base import AttackContext, AttackOptions, Reconstruction
 from gradleak.attacks.images.answers import image_uris
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
@@ -20,7 +20,6 @@ from gradleak.attacks.inversion.ridge import LinearInverter, Rescaled, fit_ridge
 from gradleak.attacks.inversion.saved import MANIFEST, InverterManifest, save_inverter
 from gradleak.attacks.inversion.training import Look, Training, TrainSettings, train
 from gradleak.core.assets import cache_folder
-from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder
 from gradleak.core.progress import Progress
@@ -48,24 +47,15 @@ class ImageLti(ImageAttack):
     Options = ImageLtiOptions
     options: ImageLtiOptions
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: ImageModel,
-        *,
-        auxiliary: Pictures | None,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
+    def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:
         made = updates[0].manifest
         if any((u.manifest.client, u.manifest.defenses) != (made.client, made.defenses) for u in updates):
             raise GradleakError("lti reads updates together that were made and defended in one way")
-        folder = self._folder(made, model, auxiliary)
+        folder = self._folder(made, model, context.auxiliary)
         if (folder / MANIFEST).is_file():
             manifest, network = load_image_inverter(folder, model)
         else:
-            manifest, network = self._train(folder, made, model, auxiliary, budget, progress)
+            manifest, network = self._train(folder, made, model, context)
         for update in updates:
             manifest.refuse_others(update)
         rows = {name: torch.stack([update.tensors[name] for update in updates]) for name in manifest.tensors}
@@ -85,17 +75,12 @@ class ImageLti(ImageAttack):
         return cache_folder() / "inverters" / hashlib.sha256(decides.encode()).hexdigest()[:32]
 
     def _train(
-        self,
-        folder: Path,
-        made: Manifest,
-        model: ImageModel,
-        auxiliary: Pictures | None,
-        budget: Budget,
-        progress: Progress,
+        self, folder: Path, made: Manifest, model: ImageModel, context: AttackContext
     ) -> tuple[InverterManifest, Rescaled]:
         """Train the network and write it; one that the budget stopped is used as it is, and trained on next time."""
         if made.client.name != "fedsgd":
             raise GradleakError(f"lti learns from gradients; these updates are of {made.client}")
+        auxiliary = context.auxiliary
         if not auxiliary:
             raise GradleakError("lti needs auxiliary images to learn from, or a trained network: -o inverter=FOLDER")
         chosen = self.options
@@ -106,9 +91,9 @@ class ImageLti(ImageAttack):
         problem = ImageProblem(model, auxiliary, parse_defenses(made.defenses), network, settings.seed)
         with output_folder(folder):
             if isinstance(problem.network, LinearInverter):
-                training = _solve(problem, problem.network, progress)
+                training = _solve(problem, problem.network, context.progress)
             else:
-                training = train(problem, settings, folder, budget, progress)
+                training = train(problem, settings, folder, context.budget, context.progress)
             manifest = InverterManifest(
                 kind="image",
                 model=model.name,

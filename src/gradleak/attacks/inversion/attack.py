@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Self
 
 from pydantic import Field
 
-from gradleak.attacks.base import Attack, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.inversion.reading import PASSES, Read, TextReader
-from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.peak import peak_memory
-from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -37,30 +33,18 @@ class Lti(Attack):
             raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
         return self
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        budget, progress = context.budget, context.progress
         reader = TextReader(self.options.inverter, model)
         found: list[Reconstruction] = []
         progress.begin(self.name, len(updates), "updates")
         for first in range(0, len(updates), TOGETHER):
             some = updates[first : first + TOGETHER]
-            started = time.monotonic()
-            with peak_memory(model.device) as memory:
-                read = [None] * len(some) if budget.tick() else reader.read(some, self.options.passes)
-            spent = (time.monotonic() - started) / len(some)
+            read = [None] * len(some) if budget.tick() else reader.read(some, self.options.passes)
             found += [
                 Reconstruction(
                     sentences=[] if one is None else [_sentence(one, model)],
                     lengths=None if one is None else [reader.settings.length],
-                    seconds=spent,
-                    peak_memory_mb=memory.megabytes,
                     status=budget.reason if one is None else "completed",
                 )
                 for one in read

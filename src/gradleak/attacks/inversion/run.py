@@ -41,7 +41,7 @@ def train_inverter(
     defenses: Sequence[str] = (),
     network: NetworkSettings | None = None,
     settings: TrainSettings | None = None,
-    budget: Budget | None = None,
+    budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
 ) -> tuple[InverterManifest, float]:
     """Train a network to tell the texts of updates of this model, and write it into a folder.
@@ -64,7 +64,7 @@ def train_inverter(
             other=texts_of(other, progress), share=share, seed=settings.seed, progress=progress,
         )  # fmt: skip
         problem = TextProblem(model, auxiliary, chain, network, settings.seed)
-        training = train(problem, settings, folder, budget or Budget(), progress)
+        training = train(problem, settings, folder, Budget.of(budget), progress)
         manifest = InverterManifest(
             kind="text",
             model=model.name,

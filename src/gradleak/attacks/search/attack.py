@@ -7,7 +7,6 @@ gradient and by a language prior together.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from gradleak.attacks.base import Attack, AttackOptions, Reconstruction
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction
 from gradleak.attacks.evidence.defended import Seen, surviving, what_shows
 from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge, gather
@@ -24,7 +23,6 @@ from gradleak.attacks.search.search import MatchingSearch
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import parse_memory
-from gradleak.core.peak import peak_memory
 from gradleak.core.progress import Progress
 from gradleak.matching.distances import Distance, DistanceName
 from gradleak.matching.engine import Engine, FactorEngine
@@ -123,23 +121,19 @@ class MatchingAttack(Attack):
     def prepared(self, model: TextModel) -> Self:
         return type(self)(self.options.completed(model))
 
-    def run(
-        self,
-        updates: Sequence[Update],
-        model: TextModel,
-        *,
-        budget: Budget,
-        progress: Progress,
-        seeds: Sequence[int],
-    ) -> list[Reconstruction]:
-        cases = [self._case(*each, model) for each in zip(updates, seeds, strict=True)]
+    @property
+    def prior(self) -> str:
+        return self.options.prior
+
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        cases = [self._case(*each, model) for each in zip(updates, context.seeds, strict=True)]
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, case in enumerate(cases):
             kinds[case.kind].append(number)
         found: dict[int, Reconstruction] = {}
         for done, numbers in enumerate(kinds.values()):
-            own = budget.part(1 / (len(kinds) - done))  # one kind must not take the others' time
-            answers = self._search([cases[number] for number in numbers], model, own, progress)
+            own = context.budget.part(1 / (len(kinds) - done))  # one kind must not take the others' time
+            answers = self._search([cases[number] for number in numbers], model, own, context.progress)
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(updates))]
 
@@ -159,7 +153,6 @@ class MatchingAttack(Attack):
     ) -> list[Reconstruction]:
         """Attack updates of one kind side by side."""
         options = adapted(self.options, cases[0].seen)
-        started = time.monotonic()
         uses_prior = options.discrete_every > 0 and options.prior_weight > 0
         search = MatchingSearch(
             options=options,
@@ -170,24 +163,19 @@ class MatchingAttack(Attack):
             guesses=[case.guesses for case in cases],
             hints=[self._hints(case, model) for case in cases],
         )
-        with peak_memory(model.device) as memory:
-            progress.begin(f"{self.name}: choosing a start", 1)
-            search.start(budget, progress)
+        progress.begin(f"{self.name}: choosing a start", 1)
+        search.start(budget, progress)
+        progress.end()
+        progress.begin(self.name, options.steps, "steps")
+        finished = search.optimise(budget, progress)
+        progress.end()
+        if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
+            progress.begin(f"{self.name}: polishing", options.polish, "rounds")
+            search.polish(budget, progress)
             progress.end()
-            progress.begin(self.name, options.steps, "steps")
-            finished = search.optimise(budget, progress)
-            progress.end()
-            if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
-                progress.begin(f"{self.name}: polishing", options.polish, "rounds")
-                search.polish(budget, progress)
-                progress.end()
-                finished = not budget.over  # a polish that was cut short is said, like any other stop
-        spent = {
-            "seconds": (time.monotonic() - started) / len(cases),
-            "peak_memory_mb": memory.megabytes,
-            "status": "completed" if finished else budget.reason,
-        }
-        return [search.answer(number).model_copy(update=spent) for number in range(len(cases))]
+            finished = not budget.over  # a polish that was cut short is said, like any other stop
+        ended = {"status": "completed" if finished else budget.reason}
+        return [search.answer(number).model_copy(update=ended) for number in range(len(cases))]
 
     def _hints(self, case: Case, model: TextModel) -> Hints | None:
         """Tokens to start from and to keep to; plain matching has none."""
