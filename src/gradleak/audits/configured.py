@@ -55,7 +55,7 @@ def print_score_of(reconstruction: Path, truth: Path, model: str, entities: bool
     if is_image_model(model):
         print_image_score(score_image_files(reconstruction, truth))
     else:
-        print_score(score_files(reconstruction, truth, model, entities))
+        print_score(score_files(reconstruction, truth, model, ("nerr",) if entities else ()))
 
 
 def image_attack(config: AuditConfig) -> str:

@@ -21,7 +21,7 @@ from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import Progress
 from gradleak.data.pictures import Pictures, from_uris, read_pictures
 from gradleak.models.image import load_image_model
-from gradleak.report.wording import figure, metric_labels
+from gradleak.scoring.metrics import figure, labels_of
 from gradleak.scoring.score import Score
 from gradleak.scoring.score_images import score_images
 from gradleak.updates.update import load_update
@@ -76,7 +76,7 @@ def score_image_files(reconstruction: Path, truth: Path) -> Score:
 
 def print_image_score(scored: Score) -> None:
     table = Table(title="Reconstruction against truth", title_justify="left")
-    labels = metric_labels(scored.pairs[0].scores)
+    labels = labels_of(scored.pairs[0].scores)
     for heading in ("image", *labels.values()):
         table.add_column(heading, justify="right")
     for number, pair in enumerate(scored.pairs, start=1):

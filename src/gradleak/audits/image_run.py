@@ -22,8 +22,8 @@ from gradleak.data.pictures import Pictures, apart, read_pictures
 from gradleak.models.image import ImageModel, load_image_model
 from gradleak.models.selection import ALL
 from gradleak.scoring.found import found_accuracy
-from gradleak.scoring.lpips import Lpips, load_lpips
-from gradleak.scoring.score_images import RANGES, score_images
+from gradleak.scoring.metrics import prepare_metrics
+from gradleak.scoring.score_images import score_images
 
 
 def audit_images(
@@ -54,7 +54,8 @@ def audit_images(
     private, auxiliary = apart(*data) if isinstance(data, tuple) else read_pictures(data)
     target = load_image_model(model, device=device) if isinstance(model, str) else model
     batches = draw_batches(private, batch_size, trials, seed)
-    network = load_lpips(progress=progress) if lpips else None
+    metrics = ("lpips",) if lpips else ()
+    prepare_metrics("images", metrics, progress)
     sender = ImageClient(target, known, client, defenses)
     seeds = [derive_seed(seed, "trial", i) for i in range(trials)]
     updates = [sender.update(batch, derive_seed(own, "client")) for batch, own in zip(batches, seeds, strict=True)]
@@ -64,7 +65,7 @@ def audit_images(
     )  # fmt: skip
     guessed = attack_images(updates, target, "control", auxiliary=auxiliary, seed=seeds)
     measured = [
-        _trial(index, seeds[index], *parts, network)
+        _trial(index, seeds[index], *parts, metrics)
         for index, parts in enumerate(zip(batches, found, guessed, strict=True))
     ]
     scenario = Scenario(
@@ -85,7 +86,7 @@ def audit_images(
         observed=observed(updates[0], ALL, target),
         known=list(updates[0].known.granted),
     )
-    return gathered(scenario, method, measured, target, RANGES)
+    return gathered(scenario, method, measured, target)
 
 
 def draw_batches(private: Pictures, batch_size: int, trials: int, seed: int) -> list[Pictures]:
@@ -100,9 +101,9 @@ def draw_batches(private: Pictures, batch_size: int, trials: int, seed: int) -> 
 
 
 def _trial(
-    index: int, seed: int, truth: Pictures, found: Reconstruction, guessed: Reconstruction, lpips: Lpips | None
+    index: int, seed: int, truth: Pictures, found: Reconstruction, guessed: Reconstruction, metrics: Sequence[str]
 ) -> Trial:
-    scored = score_images(found, truth, lpips)
+    scored = score_images(found, truth, metrics=metrics)
     return Trial(
         index=index,
         seed=seed,
@@ -112,7 +113,7 @@ def _trial(
         reconstruction=found,
         pairs=scored.pairs,
         scores=scored.metrics,
-        control_scores=score_images(guessed, truth, lpips).metrics,
+        control_scores=score_images(guessed, truth, metrics=metrics).metrics,
         found=found_accuracy(found, truth.labels, (), ()),
         seconds=found.seconds,
         peak_memory_mb=found.peak_memory_mb,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import Progress
 from gradleak.models.load import load_model
-from gradleak.report.wording import METRIC_NAMES, metric_labels, provenance
-from gradleak.scoring.batch import BATCH_METRICS
+from gradleak.report.wording import provenance
+from gradleak.scoring.metrics import figure, labels_of
 from gradleak.scoring.score import Score, score
 from gradleak.updates.update import load_update
 
@@ -51,10 +52,10 @@ def reconstruct(
         return found, None if folder is None else write_text(folder / FILE, text)
 
 
-def score_files(reconstruction: Path, truth: Path, model: str, entities: bool = False) -> Score:
+def score_files(reconstruction: Path, truth: Path, model: str, metrics: Sequence[str] = ()) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
     found = load_reconstruction(reconstruction)
-    return score(found, load_truth(truth).texts, load_model(model), entities=entities)
+    return score(found, load_truth(truth).texts, load_model(model), metrics=metrics)
 
 
 def load_reconstruction(path: Path) -> Reconstruction:
@@ -100,13 +101,14 @@ def print_reconstruction(found: Reconstruction) -> None:
 
 def print_score(scored: Score) -> None:
     table = Table(title="Reconstruction against truth", title_justify="left", show_lines=True)
-    labels = metric_labels({name for pair in scored.pairs for name in pair.scores})
+    labels = labels_of({name for pair in scored.pairs for name in pair.scores})
     for heading in ("truth", "recovered", *labels.values()):
         table.add_column(heading)
     for pair in scored.pairs:
-        numbers = [f"{pair.scores[name]:.1f}" if name in pair.scores else "–" for name in labels]
+        numbers = [figure(name, pair.scores[name]) if name in pair.scores else "–" for name in labels]
         table.add_row(Text(pair.truth), Text(pair.reconstruction), *numbers)
     console = Console()
     console.print(table)
-    whole = [f"{METRIC_NAMES[name]} {scored.metrics[name]:.1f}" for name in BATCH_METRICS]
+    batch = {name: label for name, label in labels_of(scored.metrics).items() if name not in labels}
+    whole = [f"{label} {figure(name, scored.metrics[name])}" for name, label in batch.items()]
     console.print(f"of the batch: {', '.join(whole)}", highlight=False)

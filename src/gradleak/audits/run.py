@@ -32,11 +32,12 @@ from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, parse_selection
 from gradleak.models.text import TextModel
 from gradleak.report.wording import seen
-from gradleak.scoring.entities import recogniser
 from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.metric import by_metric, mean_scores
+from gradleak.scoring.metrics import prepare_metrics, range_of
 from gradleak.scoring.pieces import Pieces, total
-from gradleak.scoring.score import by_metric, mean_scores, score
+from gradleak.scoring.score import score
 from gradleak.scoring.truth import truth_distance
 from gradleak.updates.update import Known, Update
 
@@ -130,8 +131,11 @@ class Question:
         if self.batch_size < 1 or self.trials < 1:
             raise GradleakError("batch size and trials must be at least 1")
         parse_selection(self.observe)
-        if self.entities:
-            recogniser()  # what is missing for it should be said now, not after hours
+        prepare_metrics("text", self.metrics)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("nerr",) if self.entities else ()
 
     @classmethod
     def of(cls, config: AuditConfig, rows: Sequence[Row], **changes: Any) -> Self:
@@ -205,12 +209,12 @@ class _Side:
     def faced(self, i: int, update: Update, found: Reconstruction) -> Faced:
         """What guessing is up against. It may name as many sentences as the attack did."""
         sentences = max(len(found.sentences), update.known.size or 1)
-        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.entities, sentences, update.known)
+        return Faced(self.seeds[i], tuple(self.private[i].texts), self.asked.metrics, sentences, update.known)
 
     def measure(self, i: int, update: Update, found: Reconstruction, guessed: Guessed) -> None:
         """Compare what the attack made of a batch with the batch."""
         private, model = self.private[i], self.model
-        scored = score(found, private.texts, model, entities=self.asked.entities)
+        scored = score(found, private.texts, model, metrics=self.asked.metrics)
         labels = None if private.labels is None else [class_number(model, label) for label in private.labels]
         batch = model.encode(private.texts)
         content = {token for sentence in batch.sentences() for token in model.content(sentence)}
@@ -264,7 +268,7 @@ class Faced(NamedTuple):
 
     seed: int
     texts: tuple[str, ...]
-    entities: bool
+    metrics: tuple[str, ...]
     sentences: int
     known: Known
 
@@ -325,19 +329,13 @@ def _guessed(faced: Faced, draws: Sequence[Reconstruction], model: TextModel) ->
     for first in range(0, len(draws), together):
         sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
         guess = Reconstruction(sentences=sentences[: faced.sentences])
-        scored.append(score(guess, faced.texts, model, entities=faced.entities))
+        scored.append(score(guess, faced.texts, model, metrics=faced.metrics))
     pieces = total([pair.pieces for one in scored for pair in one.pairs])
     return Guessed(mean_scores([one.metrics for one in scored]), pieces)
 
 
-def gathered(
-    scenario: Scenario,
-    method: Method,
-    trials: list[Trial],
-    model: Target,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
-) -> Results:
-    """All trials with the means over them; `ranges` are for metrics that do not run from 0 to 100."""
+def gathered(scenario: Scenario, method: Method, trials: list[Trial], model: Target) -> Results:
+    """All trials with the means over them."""
     unfinished = [trial.status for trial in trials if trial.status != "completed"]
     return Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -346,16 +344,14 @@ def gathered(
         scenario=scenario,
         attack=AttackInfo(name=method.name, options=method.options.model_dump()),
         trials=trials,
-        summary=_intervals([trial.scores for trial in trials], ranges or {}),
-        control=_intervals([trial.control_scores for trial in trials], ranges or {}),
-        found=_intervals([trial.found for trial in trials], {}),
+        summary=_intervals([trial.scores for trial in trials]),
+        control=_intervals([trial.control_scores for trial in trials]),
+        found=_intervals([trial.found for trial in trials]),
     )
 
 
-def _intervals(
-    scores: Sequence[Mapping[str, float]], ranges: Mapping[str, tuple[float, float]]
-) -> dict[str, Interval]:
-    return {name: bootstrap(values, *ranges.get(name, (0.0, 100.0))) for name, values in by_metric(scores).items()}
+def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}
 
 
 def _label_source(rows: Sequence[Row], model: TextModel) -> Literal["given", "drawn", "none"]:

@@ -27,14 +27,11 @@ from gradleak.experiments.frontier.utility import UtilityResults, utility
 from gradleak.experiments.recipe_benches import ImageBench, TextBench, bench_of
 from gradleak.models.base import Target
 from gradleak.models.selection import ALL
-from gradleak.report.wording import ALL_METRIC_NAMES, IMAGE_METRIC_NAMES, figure
-from gradleak.scoring.entities import NERR
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import format_score, label_of, metric_names
 from gradleak.version import __version__
 
 TABLE_FILE = "table.md"
-# Metrics that are measured only when they are asked for, and the setting that asks.
-ON_REQUEST = {NERR: "entities", "lpips": "lpips"}
 
 
 class InverterPart(BaseModel):
@@ -127,8 +124,8 @@ class Recipe(BaseModel):
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
-            if name not in ALL_METRIC_NAMES:
-                raise ValueError(f"unknown metric {name!r}; {suggest(name, ALL_METRIC_NAMES)}")
+            if name not in metric_names():
+                raise ValueError(f"unknown metric {name!r}; {suggest(name, metric_names())}")
         return names
 
 
@@ -184,7 +181,8 @@ def reproduce(
         for cell in cells:
             chosen = cell.model_copy(update={"options": {**cell.options, **_fitting(cell, options or {}, bench)}})
             settings = {"known": recipe.known, "trials": trials or recipe.trials, "seed": seed}
-            settings |= {flag: True for metric, flag in ON_REQUEST.items() if metric in recipe.metrics}
+            asking = {"nerr": "entities", "lpips": "lpips"}
+            settings |= {setting: True for metric, setting in asking.items() if metric in recipe.metrics}
             if recipe.window is not None:
                 settings["window"] = recipe.window
             place = folder / _identity(chosen, settings, bench.model)
@@ -270,7 +268,7 @@ def write_table(folder: Path, recipe: Recipe, done: Sequence[tuple[Cell, Results
 
 def _headings(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> list[str]:
     papers = dict.fromkeys(name for cell, _ in done for name in cell.paper)
-    ours = [ALL_METRIC_NAMES[name] for name in recipe.metrics]
+    ours = [label_of(name) for name in recipe.metrics]
     return ["", *ours, *_found(done), "trials", "s a trial", *(f"paper, {name}" for name in papers)]
 
 
@@ -292,9 +290,4 @@ def _lines(recipe: Recipe, done: Sequence[tuple[Cell, Results]]) -> list[list[st
 
 
 def _interval(metric: str, interval: Interval | None) -> str:
-    if interval is None:
-        return ""
-    if metric in IMAGE_METRIC_NAMES:
-        low, mean, high = (figure(metric, value) for value in (interval.low, interval.mean, interval.high))
-        return f"{mean} [{low}, {high}]"
-    return f"{interval.mean:.1f} [{interval.low:.0f}, {interval.high:.0f}]"
+    return "" if interval is None else format_score(metric, interval)

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from gradleak.updates.update import Known
 
 TargetTask = Literal["classification", "causal-lm", "image-classification"]
+Modality = Literal["text", "images"]
+MODALITIES: dict[TargetTask, Modality] = {
+    "classification": "text",
+    "causal-lm": "text",
+    "image-classification": "images",
+}
 
 
 class Examples(Protocol):

@@ -11,8 +11,8 @@ from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.files import write_text
-from gradleak.report.wording import METRIC_NAMES
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import label_of
 
 FILE = "checkpoints.json"
 
@@ -57,7 +57,7 @@ class Checkpoints(BaseModel):
     @property
     def label(self) -> str:
         """The metric in words."""
-        return METRIC_NAMES[self.metric]
+        return label_of(self.metric)
 
     def save(self, folder: Path) -> Path:
         """Write `checkpoints.json`, readable by its owner only."""
@@ -72,8 +72,8 @@ def headline(result: Checkpoints) -> str:
     assert first.leak is not None
     assert last.leak is not None
     assert last.change is not None
-    went = f"{result.label} {said(first.leak)} at step {first.step}, {said(last.leak)} at step {last.step}"
-    by = f"{last.change.mean:+.0f} [{last.change.low:+.0f}, {last.change.high:+.0f}]"
+    went = f"{result.label} {first.leak} at step {first.step}, {last.leak} at step {last.step}"
+    by = f"{last.change:+.0f}"
     if last.change.low > 0:
         return f"The longer it trained, the more its updates gave away: {went}, a change of {by}."
     if last.change.high < 0:

@@ -20,9 +20,8 @@ from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
 from gradleak.experiments.kept import digest_rows, identity, kept_audit
 from gradleak.models.load import load_model, resolve_device
 from gradleak.models.text import TextModel
-from gradleak.report.wording import METRIC_NAMES
-from gradleak.scoring.entities import NERR
 from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.metrics import metric_names
 from gradleak.training.checkpoints import all_models, read_metrics
 
 # Settings that do not change what is measured, and the model, which is each checkpoint's own.
@@ -43,9 +42,10 @@ def audit_checkpoints(
     Finished audits lie in `out/cells` and are not run again, whichever metric is asked for; what the budget cut short
     is not kept.
     """
-    if metric not in METRIC_NAMES:
-        raise GradleakError(f"unknown metric {metric!r}; {suggest(metric, METRIC_NAMES)}")
-    if metric == NERR:
+    known = metric_names("text")
+    if metric not in known:
+        raise GradleakError(f"unknown metric {metric!r}; {suggest(metric, known)}")
+    if metric == "nerr":
         config = config.model_copy(update={"entities": True})
     models = all_models(Path(config.model))
     limit = budget or Budget(config.seconds)

@@ -24,8 +24,8 @@ from gradleak.experiments.frontier.config import AttackSpec
 from gradleak.experiments.kept import Cells
 from gradleak.experiments.runner.cell import Cell, Status
 from gradleak.experiments.runner.store import CELLS
-from gradleak.report.wording import METRIC_NAMES
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import metric_names
 
 CSV_FILE, JSON_FILE = "table.csv", "table.json"
 NOT_RUN = "not run"
@@ -66,7 +66,7 @@ def _line(cell: Cell, end: _Ended | None) -> Line:
     line["status"] = NOT_RUN if end is None else end.status
     line["limit"] = None if end is None else end.limit
     scores = end.results if end is not None and end.results is not None else _Scores(summary={}, control={})
-    for metric in METRIC_NAMES:
+    for metric in metric_names("text"):
         for kind, intervals in (("", scores.summary), ("control_", scores.control)):
             interval = intervals.get(metric)
             for part in ("mean", "low", "high"):
