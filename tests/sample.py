@@ -5,9 +5,8 @@ from __future__ import annotations
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
 from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial
 from gradleak.core.environment import Environment
-from gradleak.scoring.batch import batch_metrics
-from gradleak.scoring.entities import entity_recall
 from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.metrics.nerr import entity_recall
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
 from gradleak.scoring.text import rouge
@@ -46,7 +45,8 @@ def _trial(index: int, truth: str, guess: str, entities: list[str]) -> Trial:
     scores = {**rouge(truth, guess), "token_accuracy": 50.0, "exact_match": 0.0}
     if (held := entity_recall(entities, guess)) is not None:
         scores["nerr"] = held
-    whole = scores | batch_metrics([[scores["rougeL"]]])
+    recovered = 100.0 * (scores["rougeL"] > 25)
+    whole = scores | {"best_rougeL": scores["rougeL"], "sentence_recall": recovered, "sentence_precision": recovered}
     sentence = Sentence(text=guess, tokens=[1, 2, 3], confidence=0.9)
     names = Count(found=len(entities) - 1, total=len(entities)) if entities else Count(found=0, total=0)
     pieces = Pieces(names=names, numbers=Count(found=0, total=0), names_by="capitals")

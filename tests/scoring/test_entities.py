@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from gradleak import GradleakError, audit, score
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.data.texts import Row
-from gradleak.scoring.entities import entity_recall, named_entities, recogniser
+from gradleak.scoring.entities import named_entities, recogniser
+from gradleak.scoring.metrics.nerr import entity_recall
 
 names = st.lists(st.sampled_from(["Rosa", "Diaz", "Leeds", "May", "5"]), min_size=1, max_size=3).map(" ".join)
 texts = st.lists(st.sampled_from(["rosa", "DIAZ", "leeds", "may", "5", "went", "to"]), max_size=8).map(" ".join)
@@ -36,12 +37,12 @@ def test_half_a_name_is_no_name():
 
 def test_only_sentences_that_name_something_count(tiny_bert, monkeypatch):
     known = {"Rosa moved to ward six.": ("Rosa", "six"), "The loan was refused.": ()}
-    monkeypatch.setattr("gradleak.scoring.score.named_entities", known.__getitem__)
+    monkeypatch.setattr("gradleak.scoring.metrics.nerr.named_entities", known.__getitem__)
     found = Reconstruction(sentences=[Sentence(text="rosa moved", tokens=[1], confidence=1)])
-    scored = score(found, list(known), tiny_bert, entities=True)
+    scored = score(found, list(known), tiny_bert, metrics=["nerr"])
     assert scored.metrics["nerr"] == 50
     assert ["nerr" in pair.scores for pair in scored.pairs] == [True, False]
-    assert "nerr" not in score(found, list(known)[1:], tiny_bert, entities=True).metrics
+    assert "nerr" not in score(found, list(known)[1:], tiny_bert, metrics=["nerr"]).metrics
     assert "nerr" not in score(found, list(known), tiny_bert).metrics
 
 
@@ -53,9 +54,9 @@ def test_an_audit_scores_entities_where_it_is_asked_to(tiny_bert, monkeypatch):
             return [7] * length
 
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
-    monkeypatch.setattr("gradleak.audits.run.recogniser", lambda: None)
+    monkeypatch.setattr("gradleak.scoring.metrics.nerr.recogniser", lambda: None)
     monkeypatch.setattr(
-        "gradleak.scoring.score.named_entities", lambda text: text.split()[:1] if text[0] == "R" else ()
+        "gradleak.scoring.metrics.nerr.named_entities", lambda text: text.split()[:1] if text[0] == "R" else ()
     )
     rows = [Row("Rosa moved to ward six.", 0), Row("The loan was refused.", 1)]
     asked = {"data": rows, "attack": "dlg", "options": {"steps": 1}, "trials": 2}

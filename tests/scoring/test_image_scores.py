@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gradleak import GradleakError, Pictures, Reconstruction, score_images
 from gradleak.core.assets import find, is_cached
-from gradleak.scoring.image import mse, psnr, ssim
-from gradleak.scoring.lpips import LAYERS, Lpips, load_lpips, read_arrays
+from gradleak.scoring.metrics.lpips import LAYERS, Lpips, load_lpips, read_arrays
+from gradleak.scoring.metrics.pixels import mse, psnr, ssim
 
 
 def pair(seed, channels, height, width, mix):

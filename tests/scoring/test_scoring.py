@@ -13,9 +13,10 @@ from rouge_score.tokenizers import DefaultTokenizer
 from gradleak import score
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.scoring.assign import best_assignment
-from gradleak.scoring.batch import RECOVERED, batch_metrics
 from gradleak.scoring.interval import bootstrap
-from gradleak.scoring.text import exact_match, rouge, token_accuracy, words
+from gradleak.scoring.metrics.batch import RECOVERED, best_score, precision, recall
+from gradleak.scoring.metrics.tokens import exact_match, token_accuracy
+from gradleak.scoring.text import rouge, words
 
 sentences = st.lists(st.sampled_from(["the", "cat", "sat", "on", "a", "mat", "again"]), min_size=1, max_size=8)
 
@@ -121,6 +122,14 @@ def test_special_tokens_earn_nothing(tiny_bert):
 tables = st.integers(1, 5).flatmap(
     lambda wide: st.lists(st.lists(st.floats(0, 100), min_size=wide, max_size=wide), min_size=1, max_size=5)
 )
+
+
+def batch_metrics(table):
+    return {
+        "best_rougeL": best_score(table),
+        "sentence_recall": recall(table),
+        "sentence_precision": precision(table),
+    }
 
 
 @given(tables)

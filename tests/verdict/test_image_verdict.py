@@ -10,7 +10,8 @@ from gradleak import GradleakError, audit_images
 from gradleak.attacks.base import Reconstruction
 from gradleak.cli import main
 from gradleak.core.budget import Budget
-from gradleak.scoring.score_images import CLOSE, score_images
+from gradleak.scoring.metrics.pixels import CLOSE
+from gradleak.scoring.score_images import score_images
 from gradleak.verdict.gather import gather
 from gradleak.verdict.judge import judge
 

@@ -12,7 +12,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
-from gradleak.models.base import Target, TargetTask
+from gradleak.models.base import MODALITIES, Modality, Target, TargetTask
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
@@ -54,6 +54,11 @@ class Scenario(_Model):
     defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
     observed: Observed | None = Field(default=None, description="the tensors the attacker sees; null in old results")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
+
+    @property
+    def modality(self) -> Modality:
+        """What its examples are: text or images."""
+        return MODALITIES[self.task]
 
 
 class AttackInfo(_Model):

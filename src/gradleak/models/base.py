@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 TargetTask = Literal["classification", "causal-lm", "image-classification"]
 Modality = Literal["text", "images"]
+MODALITIES: dict[TargetTask, Modality] = {
+    "classification": "text",
+    "causal-lm": "text",
+    "image-classification": "images",
+}
 
 
 class Examples(Protocol):

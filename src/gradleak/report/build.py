@@ -14,10 +14,12 @@ from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from gradleak.audits.rows import score_columns
 from gradleak.core.files import write_text
 from gradleak.report.contents import COLUMN_NAMES, contents
-from gradleak.report.rows import COLUMNS, SCORES, sentence_rows
 from gradleak.report.rows import marks as marks_of
+from gradleak.report.rows import named_rows
+from gradleak.scoring.metrics import labels_of
 from gradleak.verdict.gather import Gathered
 
 FILE = "report.html"
@@ -55,11 +57,11 @@ def embedded(data: Any) -> Markup:
 
 def _data(found: Gathered) -> dict[str, Any]:
     """What the script draws rows from: lists instead of tables, since names would make up half of the page."""
-    rows = sentence_rows(found.results)
+    rows, scores = named_rows(found.results), score_columns(found.results)
     return {
-        "columns": COLUMNS,
-        "scores": SCORES,
-        "labels": COLUMN_NAMES,
+        "columns": list(rows[0]) if rows else [],
+        "scores": scores,
+        "labels": COLUMN_NAMES | labels_of(scores),
         "rows": [list(row.values()) for row in rows],
         "marks": [marks_of(row["truth"], row["recovered"]) for row in rows],
     }

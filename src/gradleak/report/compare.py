@@ -14,7 +14,6 @@ from gradleak.core.files import write_text
 from gradleak.report.build import templates
 from gradleak.report.rows import marks
 from gradleak.report.wording import counted
-from gradleak.scoring.interval import Interval, said
 from gradleak.verdict.compare import Comparison
 
 PAGE = "compare.html"
@@ -34,18 +33,10 @@ def headline(found: Comparison) -> str:
         one = found.differences[0]
         return (
             f"{one.attack} {one.outcome if one.outcome != 'no clear change' else 'shows no clear change'}: ROUGE-L "
-            f"{said(one.first)} in the first run, {said(one.second)} in the second, a change of {signed(one.change)}."
+            f"{one.first} in the first run, {one.second} in the second, a change of {one.change:+.0f}."
         )
     each = ", ".join(f"{counts[kind]} {kind}" for kind in ("reads more", "reads less", "no clear change"))
     return f"{counted(len(found.differences), 'attempt')} in both runs; of the second: {each}."
-
-
-def signed(change: Interval) -> str:
-    """
-    >>> signed(Interval(mean=-3.2, low=-6, high=0.4))
-    '-3 [-6, +0]'
-    """
-    return f"{change.mean:+.0f} [{change.low:+.0f}, {change.high:+.0f}]"
 
 
 def print_comparison(found: Comparison, console: Console) -> None:
@@ -53,7 +44,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
     for heading in ("scenario", "defence", "attack", "first", "second", "change", ""):
         table.add_column(heading, overflow="fold")
     for one in found.differences:
-        scores = (said(one.first), said(one.second), signed(one.change))
+        scores = (str(one.first), str(one.second), f"{one.change:+.0f}")
         table.add_row(*map(Text, (one.scenario, one.defense, one.attack, *scores, one.outcome)))
     console.print(table)
     for one in found.differences:
@@ -72,5 +63,5 @@ def write_comparison(found: Comparison, folder: Path) -> Path:
     page = templates().get_template("compare.html")
     return write_text(
         folder / PAGE,
-        page.render(found=found, headline=headline(found), signed=signed, marks=marks, shown=SHOWN, caveat=CAVEAT),
+        page.render(found=found, headline=headline(found), marks=marks, shown=SHOWN, caveat=CAVEAT),
     )

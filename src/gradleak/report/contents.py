@@ -13,18 +13,10 @@ from pydantic import BaseModel
 from gradleak.audits.results import Results
 from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
 from gradleak.report.heatmap import map_figure
-from gradleak.report.rows import SCORES
 from gradleak.report.timeline import timeline_figure
 from gradleak.report.tradeoff import frontier_figure
-from gradleak.report.wording import (
-    METRIC_MEANINGS,
-    METRIC_NAMES,
-    counted,
-    metric_labels,
-    remarks,
-    status_note,
-    threat_model,
-)
+from gradleak.report.wording import counted, remarks, status_note, threat_model
+from gradleak.scoring.metrics import counts_of, label_of, labels_of
 from gradleak.verdict.attempts import Cell, cells_of
 from gradleak.verdict.gather import Gathered
 from gradleak.verdict.model import LEVELS, AttackVerdict, Verdict
@@ -39,7 +31,6 @@ COLUMN_NAMES = {
     "trial": "Trial",
     "truth": "Truth, and what was read back",
     "confidence": "Confidence",
-    **{name: METRIC_NAMES[name] for name in SCORES},
 }
 # Shown for every sentence; the others where one sentence is looked at.
 SHOWN_SCORES = ("rougeL",)
@@ -88,7 +79,11 @@ def contents(found: Gathered) -> dict[str, Any]:
         "figures": figures(found, cells),
         "scores": _scores(single) if single else None,
         "choices": choices,
-        "row_columns": [(n, COLUMN_NAMES[n]) for n in ("truth", *varying, "trial", *SHOWN_SCORES, "confidence")],
+        "row_columns": [
+            *((name, COLUMN_NAMES[name]) for name in ("truth", *varying, "trial")),
+            *((name, label_of(name)) for name in SHOWN_SCORES),
+            ("confidence", COLUMN_NAMES["confidence"]),
+        ],
         "numeric": {"trial", "confidence", *SHOWN_SCORES},
         "threats": _threats(cells),
         "setups": _different([one.scenario for one in found.results], "model", "model_fingerprint", "data", "seed"),
@@ -153,8 +148,8 @@ class Scores:
 
 def _scores(results: Results) -> Scores:
     lines = [
-        (label, results.summary[name], results.control[name], METRIC_MEANINGS[name])
-        for name, label in metric_labels(results.summary).items()
+        (label, results.summary[name], results.control[name], counts_of(name))
+        for name, label in labels_of(results.summary).items()
     ]
     return Scores(len(results.trials), lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from gradleak.audits.results import Results, Trial
-from gradleak.report.wording import metric_labels
+from gradleak.scoring.metrics import labels_of
 
 # Lines beyond this number would only blacken the figure and swell the page.
 MOST_TRACES = 60
@@ -16,7 +16,7 @@ WIDTH, ROW, LEFT, RIGHT, TOP = 640, 44, 146, 20, 8
 
 def score_figure(results: Results) -> str:
     """Each metric's mean and interval for the attack, above the control's, on one scale from 0 to 100."""
-    labels = metric_labels(results.summary)
+    labels = labels_of(results.summary)
     height = TOP + ROW * len(labels) + 26
     parts = [_open(height, "Scores of the attack beside its control, 0 to 100, with 95 % intervals")]
     for value in range(0, 101, 25):
@@ -25,13 +25,13 @@ def score_figure(results: Results) -> str:
         parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{value}</text>')
     for number, (name, label) in enumerate(labels.items()):
         y = TOP + ROW * number + 16
-        parts.append(f'<text class="label" x="{LEFT - 12}" y="{y + 10}" text-anchor="end">{label}</text>')
+        parts.append(f'<text class="label" x="{LEFT - 12}" y="{y + 10}" text-anchor="end">{escape(label)}</text>')
         for kind, interval, where in (
             ("attack", results.summary[name], y),
             ("control", results.control[name], y + 14),
         ):
             low, mean, high = (_place(v) for v in (interval.low, interval.mean, interval.high))
-            title = f"{label}, {kind}: {interval.mean:.1f} ({interval.low:.1f} to {interval.high:.1f})"
+            title = escape(f"{label}, {kind}: {interval.mean:.1f} ({interval.low:.1f} to {interval.high:.1f})")
             parts.append(
                 f'<g class="{kind}"><title>{title}</title>'
                 f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{where}" y2="{where}"/>'

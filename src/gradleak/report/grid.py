@@ -14,7 +14,8 @@ from gradleak.core.files import write_text
 from gradleak.data.png import PREFIX
 from gradleak.report.build import templates
 from gradleak.report.images import guess
-from gradleak.report.wording import figure, metric_labels, of_images
+from gradleak.report.wording import of_images
+from gradleak.scoring.metrics import figure, format_score, labels_of
 
 PAGE, DRAWING = "grid.html", "grid.svg"
 SIDE, GAP, LEFT, TOP, HEADING = 64, 6, 150, 10, 26
@@ -38,7 +39,7 @@ def write_grid(folders: Sequence[Path], out: Path, images: int = 6) -> tuple[Pat
         .render(
             title=f"images read back from {audits[0].scenario.model}",
             figure=Markup(drawn),
-            headings=["Defence", "Attack", *metric_labels(audits[0].summary).values(), "Trials"],
+            headings=["Defence", "Attack", *labels_of(audits[0].summary).values(), "Trials"],
             lines=[_line(results) for results in ordered(audits)],
             control=_controls(audits[0]),
             guess=guess(audits[0]),
@@ -104,13 +105,13 @@ def _row(name: str, below: str | None, uris: Sequence[str], y: int) -> list[str]
 
 
 def _line(results: Results) -> list[str]:
-    found = [f"{figure(n, i.mean)} [{figure(n, i.low)}, {figure(n, i.high)}]" for n, i in results.summary.items()]
-    return [_defence(results), results.attack.name, *found, str(len(results.trials))]
+    scores = [format_score(name, results.summary[name]) for name in labels_of(results.summary)]
+    return [_defence(results), results.attack.name, *scores, str(len(results.trials))]
 
 
 def _controls(results: Results) -> str:
     return ", ".join(
-        f"{label} {figure(n, results.control[n].mean)}" for n, label in metric_labels(results.control).items()
+        f"{label} {figure(n, results.control[n].mean)}" for n, label in labels_of(results.control).items()
     )
 
 

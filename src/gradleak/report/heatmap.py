@@ -6,7 +6,7 @@ from html import escape
 
 from gradleak.experiments.map.result import LeakMap, MapCell
 from gradleak.experiments.map.table import OPEN
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
 
 # Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.
 WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 192
@@ -98,7 +98,7 @@ def _box(interval: Interval | None, x: float, y: float, name: str, kind: str) ->
     strength = STRONGEST * min(max(interval.mean, 0.0), 100.0) / 100
     low, high = f"{interval.low:.0f}", f"{interval.high:.0f}"
     return (
-        f"<g><title>{escape(name)}: ROUGE-L {said(interval)}</title>"
+        f"<g><title>{escape(name)}: ROUGE-L {interval}</title>"
         f'<rect class="{kind}" fill-opacity="{strength:.3f}" {place}/><rect class="frame" {place}/>'
         f'<text class="mean" x="{middle:.0f}" y="{y + 21}">{interval.mean:.0f}</text>'
         f'<text class="range" x="{middle:.0f}" y="{y + 36}">[{low}, {high}]</text></g>'

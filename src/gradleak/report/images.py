@@ -11,15 +11,8 @@ from gradleak.audits.results import Results, load_results
 from gradleak.core.files import write_text
 from gradleak.report.build import FILE, templates
 from gradleak.report.figures import trace_figure
-from gradleak.report.wording import (
-    ALL_METRIC_MEANINGS,
-    figure,
-    metric_labels,
-    of_images,
-    remarks,
-    status_note,
-    threat_model,
-)
+from gradleak.report.wording import of_images, remarks, status_note, threat_model
+from gradleak.scoring.metrics import counts_of, figure, labels_of
 from gradleak.verdict.model import Verdict
 from gradleak.verdict.sentences import leaked_words, strongest_of
 
@@ -45,8 +38,8 @@ def render_images(results: Results, verdict: Verdict) -> str:
         .get_template("images.html")
         .render(
             results=results,
-            labels=metric_labels,
-            meanings=ALL_METRIC_MEANINGS,
+            labels=labels_of,
+            counts=counts_of,
             figure=figure,
             headline=judged.headline,
             leaked=leaked_words(strongest_of(judged)),

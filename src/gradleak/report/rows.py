@@ -1,4 +1,4 @@
-"""Every sentence of every audit as one flat line: what the page shows, filters and sorts, and what is exported."""
+"""The lines of several audits together: what the page shows, filters and sorts, and what is exported."""
 
 from __future__ import annotations
 
@@ -7,32 +7,30 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from gradleak.audits.results import Results, Trial
+from gradleak.audits.results import Results
+from gradleak.audits.rows import Row, pair_rows
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.report.highlight import highlight
-from gradleak.report.wording import METRIC_NAMES
-from gradleak.scoring.score import Pair
-from gradleak.verdict.attempts import Cell, cells_of
-
-_BATCH = ("best_rougeL", "sentence_recall", "sentence_precision")
-SCORES = tuple(name for name in METRIC_NAMES if name not in _BATCH)
-COLUMNS = (
-    "scenario", "defense", "attack", "seed", "trial", "status", "truth", "recovered", *SCORES, "confidence",
-    "certified", "stage", "names_found", "names", "numbers_found", "numbers", "seconds",
-)  # fmt: skip
+from gradleak.verdict.attempts import cells_of
 
 # A spreadsheet takes a text that begins with one of these for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def sentence_rows(results: Sequence[Results]) -> list[dict[str, Any]]:
-    """A line a true sentence, in the order of the audits, with the keys of `COLUMNS`."""
-    return [
-        _row(cell, trial, pair) for cell in cells_of(results) for trial in cell.results.trials for pair in trial.pairs
+def named_rows(results: Sequence[Results]) -> list[Row]:
+    """A line for every true sentence or image, in the order of the audits, under the names that tell audits apart.
+
+    All lines have the same keys, in the same order; what one kind of audit does not have is None.
+    """
+    rows = [
+        {"scenario": cell.scenario, "defense": cell.defense, "attack": cell.attack, **row}
+        for cell in cells_of(results)
+        for row in pair_rows(cell.results)
     ]
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def marks(truth: str, recovered: str) -> list[tuple[str, str]]:
@@ -54,16 +52,16 @@ def marks(truth: str, recovered: str) -> list[tuple[str, str]]:
     return merged
 
 
-def as_json(rows: Sequence[dict[str, Any]]) -> str:
+def as_json(rows: Sequence[Row]) -> str:
     return json.dumps(list(rows), ensure_ascii=False, indent=1) + "\n"
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+def as_csv(rows: Sequence[Row]) -> str:
     """Comma-separated, with a line of headings; texts that a spreadsheet would run get a quotation mark."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\r\n")
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows({name: _harmless(row[name]) for name in COLUMNS} for row in rows)
+    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
 
 
@@ -72,24 +70,7 @@ def write_rows(results: Sequence[Results], out: Path) -> Path:
     forms = {".csv": as_csv, ".json": as_json}
     if out.suffix.lower() not in forms:
         raise GradleakError(f"{out.name}: write to a file that ends in .csv or .json")
-    return write_text(out, forms[out.suffix.lower()](sentence_rows(results)))
-
-
-def _row(cell: Cell, trial: Trial, pair: Pair) -> dict[str, Any]:
-    pieces = pair.pieces
-    counts = (None,) * 4 if pieces is None else (
-        pieces.names.found, pieces.names.total, pieces.numbers.found, pieces.numbers.total
-    )  # fmt: skip
-    values = (
-        cell.scenario, cell.defense, cell.attack, cell.results.scenario.seed, trial.index + 1, trial.status,
-        pair.truth, pair.reconstruction, *(_rounded(pair.scores.get(name)) for name in SCORES),
-        round(pair.confidence, 4), pair.certified, pair.stage, *counts, round(trial.seconds, 2),
-    )  # fmt: skip
-    return dict(zip(COLUMNS, values, strict=True))
-
-
-def _rounded(score: float | None) -> float | None:
-    return None if score is None else round(score, 2)
+    return write_text(out, forms[out.suffix.lower()](named_rows(results)))
 
 
 def _harmless(value: object) -> object:

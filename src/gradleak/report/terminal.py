@@ -14,16 +14,9 @@ from rich.text import Text
 from gradleak.audits.results import Results
 from gradleak.core.progress import Progress
 from gradleak.report.highlight import highlight
-from gradleak.report.wording import (
-    ALL_METRIC_MEANINGS,
-    figure,
-    metric_labels,
-    of_images,
-    remarks,
-    status_note,
-    threat_model,
-)
+from gradleak.report.wording import of_images, remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import counts_of, figure, labels_of
 
 STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
@@ -139,9 +132,9 @@ def score_table(results: Results, *, meanings: bool = True) -> Table:
         table.add_column(heading, no_wrap=True)
     if meanings:
         table.add_column("what it counts")
-    for name, label in metric_labels(results.summary).items():
+    for name, label in labels_of(results.summary).items():
         cells = [label, _interval(name, results.summary[name]), _interval(name, results.control[name])]
-        table.add_row(*cells, *([ALL_METRIC_MEANINGS[name]] if meanings else []))
+        table.add_row(*cells, *([counts_of(name)] if meanings else []))
     if not meanings:
         table.caption = "The report says what each of them counts."
     return table

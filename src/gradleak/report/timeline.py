@@ -6,7 +6,7 @@ from html import escape
 
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
 from gradleak.report.scale import Scale, ticks
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 64, 28, 20, 62
 
@@ -68,7 +68,7 @@ def _series(
     for (point, value), (x, y) in zip(values, places, strict=True):
         low, high = down.inside(value.low), down.inside(value.high)
         parts.append(
-            f"<g><title>step {point.step}, {kind}: {said(value)}</title>"
+            f"<g><title>step {point.step}, {kind}: {value}</title>"
             f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>'
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/></g>'
         )

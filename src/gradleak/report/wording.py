@@ -4,53 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container
 
 from gradleak.audits.results import Observed, Results, Scenario
 from gradleak.core.parameters import split_spec
 from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.models.base import TargetTask
-from gradleak.scoring.batch import RECOVERED
-from gradleak.scoring.score_images import CLOSE
 from gradleak.updates.update import Manifest
-
-METRIC_NAMES = {
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "token_accuracy": "Token accuracy",
-    "exact_match": "Exact match",
-    "best_rougeL": "Best ROUGE-L",
-    "sentence_recall": "Sentence recall",
-    "sentence_precision": "Sentence precision",
-    "nerr": "Entities (NERR)",
-}
-METRIC_MEANINGS = {
-    "rouge1": "words recovered, in any order",
-    "rouge2": "pairs of neighbouring words recovered",
-    "rougeL": "longest run of words in the right order",
-    "token_accuracy": "tokens recovered at their place",
-    "exact_match": "sentences recovered whole",
-    "best_rougeL": "ROUGE-L of the one sentence of a batch that came back best",
-    "sentence_recall": f"sentences that some candidate recovers, ROUGE-L above {RECOVERED:g}",
-    "sentence_precision": f"candidates that recover some sentence, ROUGE-L above {RECOVERED:g}",
-    "nerr": "named entities that the recovery holds, of sentences that have any",
-}
-
-# Of image models, pixels from 0 to 1: their name, what they count, and how many digits tell something.
-IMAGE_METRIC_NAMES = {
-    "mse": "MSE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS", "close_images": "Close images"
-}  # fmt: skip
-IMAGE_METRIC_MEANINGS = {
-    "mse": "mean squared error of a pixel; lower is closer",
-    "psnr": "peak signal-to-noise ratio in dB; higher is closer",
-    "ssim": "structural similarity, 1 for equal images; higher is closer",
-    "lpips": "how different they look to a network (VGG16); lower is closer",
-    "close_images": f"percent of the images that have a PSNR of {CLOSE:.0f} dB or more",
-}
-_DIGITS = {"mse": 4, "psnr": 1, "ssim": 3, "lpips": 3}
-ALL_METRIC_NAMES = METRIC_NAMES | IMAGE_METRIC_NAMES
-ALL_METRIC_MEANINGS = METRIC_MEANINGS | IMAGE_METRIC_MEANINGS
 
 # A number in a note, but not one in the name of a tensor.
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,e+-]*")
@@ -72,24 +31,6 @@ _EXAMPLE: dict[TargetTask, str] = {
     "causal-lm": "sentence",
     "image-classification": "image",
 }
-
-
-def metric_labels(measured: Container[str]) -> dict[str, str]:
-    """Names and labels of those metrics that were measured: entities are on request, old results lack some.
-
-    >>> metric_labels({"nerr": 40.0, "rougeL": 75.0})
-    {'rougeL': 'ROUGE-L', 'nerr': 'Entities (NERR)'}
-    """
-    return {name: label for name, label in ALL_METRIC_NAMES.items() if name in measured}
-
-
-def figure(metric: str, value: float) -> str:
-    """A score with the digits that tell something.
-
-    >>> figure("rougeL", 75.04), figure("mse", 0.01234)
-    ('75.0', '0.0123')
-    """
-    return f"{value:.{_DIGITS.get(metric, 1)}f}"
 
 
 def of_images(results: Results) -> bool:

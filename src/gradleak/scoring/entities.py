@@ -1,8 +1,4 @@
-"""NERR: how many of a text's names, places, dates and sums a recovery holds. They are what hurts most when it leaks.
-
-The entities are found by spaCy in the true text, as it was written; a small pinned model of it is the asset
-`spacy-en`. All of its kinds of entity count.
-"""
+"""The named entities of a text, by spaCy, whose small pinned model is the asset `spacy-en`."""
 
 from __future__ import annotations
 
@@ -12,27 +8,8 @@ from typing import Any
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
-from gradleak.scoring.text import words
 
-NERR = "nerr"
 ASSET = "spacy-en"
-
-
-def entity_recall(entities: Sequence[str], guess: str) -> float | None:
-    """Share of the entities whose words stand in the guess, together and in order; None if there are no entities.
-
-    Words are ROUGE's (case and signs do not count), and an entity that is named twice counts once.
-
-    >>> entity_recall(["Rosa Diaz", "Leeds", "5 May"], "On May 5 rosa diaz left LEEDS.")
-    66.66...
-    >>> entity_recall([], "nothing to find") is None
-    True
-    """
-    sought = {found for entity in entities if (found := tuple(words(entity)))}
-    if not sought:
-        return None
-    there = words(guess)
-    return 100 * sum(holds(there, entity) for entity in sought) / len(sought)
 
 
 def holds(there: Sequence[str], sought: Sequence[str]) -> bool:
@@ -47,7 +24,7 @@ def holds(there: Sequence[str], sought: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)  # the control compares the same truths ten times
 def named_entities(text: str) -> tuple[str, ...]:
-    """The named entities of a text, in order."""
+    """The named entities of a text as it was written, in order and of every kind that spaCy tells apart."""
     return tuple(span.text for span in recogniser()(text).ents)
 
 

@@ -20,13 +20,28 @@ class Interval(BaseModel):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return format(self)
 
-def said(interval: Interval) -> str:
+    def __format__(self, form: str) -> str:
+        """In whole numbers, or with the format of each of the three.
+
+        >>> change = Interval(mean=43.21, low=30.2, high=55.7)
+        >>> f"{change}", f"{change:+.1f}"
+        ('43 [30, 56]', '+43.2 [+30.2, +55.7]')
+        """
+        mean, low, high = (format(value, form or ".0f") for value in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
+
+
+def format_interval(interval: Interval, digits: int = 0, bound_digits: int = 0) -> str:
+    """The mean with other digits than the bounds, which are rough enough without.
+
+    >>> format_interval(Interval(mean=43.21, low=30.2, high=55.7), digits=1)
+    '43.2 [30, 56]'
     """
-    >>> said(Interval(mean=43.21, low=30.2, high=55.7))
-    '43 [30, 56]'
-    """
-    return f"{interval.mean:.0f} [{interval.low:.0f}, {interval.high:.0f}]"
+    low, high = (f"{bound:.{bound_digits}f}" for bound in (interval.low, interval.high))
+    return f"{interval.mean:.{digits}f} [{low}, {high}]"
 
 
 def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.0) -> Interval:

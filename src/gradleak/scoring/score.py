@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.models.text import TextModel
 from gradleak.scoring.assign import best_assignment
-from gradleak.scoring.batch import batch_metrics
-from gradleak.scoring.entities import NERR, entity_recall, named_entities
+from gradleak.scoring.metric import Metric, TextPair, measure
+from gradleak.scoring.metrics import choose_metrics
 from gradleak.scoring.pieces import Pieces, pieces
-from gradleak.scoring.text import exact_match, rouge, token_accuracy
 
 NOTHING = Sentence(text="", tokens=[], confidence=0.0)
 
@@ -43,12 +42,14 @@ class Score(BaseModel):
     pairs: list[Pair]
 
 
-def score(reconstruction: Reconstruction, texts: Sequence[str], model: TextModel, *, entities: bool = False) -> Score:
+def score(
+    reconstruction: Reconstruction, texts: Sequence[str], model: TextModel, *, metrics: Sequence[str | Metric] = ()
+) -> Score:
     """Compare a reconstruction with the true texts.
 
     Both sides are compared as the model's tokens tell them apart (an uncased model cannot leak case), with
     special tokens left out. In a batch, sentences are paired so that the sum of the ROUGE scores is largest.
-    `entities` adds NERR to sentences that name something, and its mean over these; it needs `gradleak[entities]`.
+    `metrics` adds to the usual ones, by name (such as "nerr", which needs `gradleak[entities]`) or as objects.
 
     >>> from gradleak import Client, attack, load_model, score
     >>> model = load_model("minilm")
@@ -58,48 +59,29 @@ def score(reconstruction: Reconstruction, texts: Sequence[str], model: TextModel
     ['best_rougeL', 'exact_match', 'rouge1', 'rouge2', 'rougeL', 'sentence_precision', 'sentence_recall',
      'token_accuracy']
     """
-    true = [model.content(row) for row in model.encode(texts).sentences()]
-    table = [[_compare(ids, guess, model) for guess in reconstruction.sentences] for ids in true]
-    gains = [[c["rouge1"] + c["rouge2"] + c["rougeL"] for c in row] for row in table]
-    pairs = []
-    for i, column in enumerate(best_assignment(gains)):
-        guess = NOTHING if column is None else reconstruction.sentences[column]
-        scores = dict(_compare(true[i], guess, model) if column is None else table[i][column])
-        if entities and (held := entity_recall(named_entities(texts[i]), guess.text)) is not None:
-            scores[NERR] = held
-        pairs.append(
-            Pair(
-                truth=texts[i],
-                reconstruction=guess.text,
-                confidence=guess.confidence,
-                certified=guess.certified,
-                stage=guess.stage,
-                scores=scores,
-                pieces=pieces(texts[i], guess.text),
-            )
-        )
-    means = mean_scores([pair.scores for pair in pairs])
-    return Score(metrics=means | batch_metrics([[c["rougeL"] for c in row] for row in table]), pairs=pairs)
+    chosen = choose_metrics("text", metrics)
+    tokens = [model.content(row) for row in model.encode(texts).sentences()]
+    decoded = [model.decode(row) for row in tokens]
+
+    def beside(i: int, guess: Sentence) -> TextPair:
+        return TextPair(texts[i], tokens[i], decoded[i], guess, model)
+
+    table = [[beside(i, guess) for guess in reconstruction.sentences] for i in range(len(texts))]
+    columns = best_assignment([[sum(pair.rouge.values()) for pair in row] for row in table])
+    assigned = [beside(i, NOTHING) if column is None else table[i][column] for i, column in enumerate(columns)]
+    scores, means = measure(table, assigned, chosen)
+    pairs = [_pair(compared, own) for compared, own in zip(assigned, scores, strict=True)]
+    return Score(metrics=means, pairs=pairs)
 
 
-def mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Every score's mean over those that have it: a sentence without named entities has no share of them.
-
-    >>> mean_scores([{"rougeL": 50.0}, {"rougeL": 100.0, "nerr": 40.0}])
-    {'rougeL': 75.0, 'nerr': 40.0}
-    """
-    return {name: sum(values) / len(values) for name, values in by_metric(scores).items()}
-
-
-def by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """The values of every score, in order, of those that have it."""
-    names = dict.fromkeys(name for one in scores for name in one)
-    return {name: [one[name] for one in scores if name in one] for name in names}
-
-
-def _compare(truth: Sequence[int], guess: Sentence, model: TextModel) -> dict[str, float]:
-    return {
-        **rouge(model.decode(truth), guess.text),
-        "token_accuracy": token_accuracy(truth, guess.tokens),
-        "exact_match": exact_match(truth, guess.tokens),
-    }
+def _pair(compared: TextPair, scores: dict[str, float]) -> Pair:
+    guess = compared.guess
+    return Pair(
+        truth=compared.truth,
+        reconstruction=guess.text,
+        confidence=guess.confidence,
+        certified=guess.certified,
+        stage=guess.stage,
+        scores=scores,
+        pieces=pieces(compared.truth, guess.text),
+    )

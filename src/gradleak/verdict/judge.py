@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from gradleak.audits.results import Results, Trial
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics.pixels import CLOSE
 from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Pair
-from gradleak.scoring.score_images import CLOSE
 from gradleak.verdict.attempts import Attempt, Group, Missing, group
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose

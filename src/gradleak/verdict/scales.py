@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradleak.models.base import TargetTask
-from gradleak.report.wording import figure
 from gradleak.scoring.interval import Interval
-from gradleak.scoring.score_images import CLOSE
+from gradleak.scoring.metrics import figure
+from gradleak.scoring.metrics.pixels import CLOSE
 
 Measure = Literal["rougeL", "psnr"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradleak.report.wording import counted, listing
-from gradleak.scoring.interval import said
 from gradleak.scoring.pieces import Count
 from gradleak.verdict.model import AttackVerdict, Level, ScenarioVerdict
 from gradleak.verdict.rule import ENOUGH_TRIALS, clearly_leaks, names_tokens
@@ -36,7 +35,7 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
             named = next(one for one in attacks if names_tokens(one))
             assert named.tokens is not None
             return (
-                f"Moderate: {named.attack} named {said(named.tokens)} % of the batch's tokens, but no sentence was "
+                f"Moderate: {named.attack} named {named.tokens} % of the batch's tokens, but no sentence was "
                 f"read clearly better than by guessing ({score})."
             )
         case "moderate":
@@ -76,7 +75,7 @@ def obstacle_words(one: AttackVerdict) -> list[str]:
 def attack_words(one: AttackVerdict) -> str:
     """One attack's score beside its control."""
     cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
-    named = f"{said(one.tokens)} % of the tokens, " if one.tokens is not None else ""
+    named = f"{one.tokens} % of the tokens, " if one.tokens is not None else ""
     return (
         f"{one.attack}: {one.scale.named(one.leak)} against {one.scale.said(one.control)} of guessing, "
         f"{named}{_whole(one)}, {counted(one.trials, 'trial')}{cut}"

@@ -12,7 +12,7 @@ from gradleak.core.environment import Environment
 from gradleak.core.files import write_text
 from gradleak.experiments.experiment import ExperimentStatus
 from gradleak.scoring.metrics import label_of
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
 
 FILE = "checkpoints.json"
 
@@ -72,7 +72,7 @@ def headline(result: Checkpoints) -> str:
     assert first.leak is not None
     assert last.leak is not None
     assert last.change is not None
-    went = f"{result.label} {said(first.leak)} at step {first.step}, {said(last.leak)} at step {last.step}"
+    went = f"{result.label} {first.leak} at step {first.step}, {last.leak} at step {last.step}"
     by = f"{last.change.mean:+.0f} [{last.change.low:+.0f}, {last.change.high:+.0f}]"
     if last.change.low > 0:
         return f"The longer it trained, the more its updates gave away: {went}, a change of {by}."

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradleak.experiments.checkpoints.result import CAVEAT, Checkpoint, Checkpoints, headline
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
 
 OPEN = "–"
 
@@ -25,7 +25,7 @@ def _line(point: Checkpoint, learned: list[str]) -> list[str]:
 
 
 def _text(interval: Interval | None) -> str:
-    return OPEN if interval is None else said(interval)
+    return OPEN if interval is None else str(interval)
 
 
 def print_checkpoints(result: Checkpoints, console: Console) -> None:

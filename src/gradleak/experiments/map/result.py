@@ -12,7 +12,7 @@ from gradleak.core.environment import Environment
 from gradleak.core.files import write_text
 from gradleak.experiments.experiment import ExperimentStatus
 from gradleak.experiments.map.grid import ALL, WHOLE, Place
-from gradleak.scoring.interval import Interval, said
+from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import label_of
 
 FILE = "map.json"
@@ -85,13 +85,13 @@ def headline(result: LeakMap) -> str:
     best = max(modules, key=lambda cell: 0.0 if cell.leak is None else cell.leak.mean)
     assert best.leak is not None
     assert best.control is not None
-    beside = "" if result.all.leak is None else f"; all gradients together give {said(result.all.leak)}"
+    beside = "" if result.all.leak is None else f"; all gradients together give {result.all.leak}"
     if best.leak.low <= best.control.high:
         return (
-            f"No single module is clearly above guessing ({said(best.control)}): the most was read from "
-            f"{best.column} of layer {best.layer}, {result.label} {said(best.leak)}{beside}."
+            f"No single module is clearly above guessing ({best.control}): the most was read from "
+            f"{best.column} of layer {best.layer}, {result.label} {best.leak}{beside}."
         )
     return (
         f"One module can be enough: {best.column} of layer {best.layer}, {best.share:.2g} % of the parameters, gives "
-        f"{result.label} {said(best.leak)}{beside}, and guessing {said(best.control)}."
+        f"{result.label} {best.leak}{beside}, and guessing {best.control}."
     )

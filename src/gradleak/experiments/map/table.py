@@ -8,7 +8,6 @@ from rich.table import Table
 
 from gradleak.experiments.map.claims import claims
 from gradleak.experiments.map.result import CAVEAT, LeakMap, MapCell, headline
-from gradleak.scoring.interval import said
 
 OPEN = "–"
 
@@ -25,7 +24,7 @@ def map_table(result: LeakMap) -> tuple[list[str], list[list[str]]]:
 
 def baselines(result: LeakMap) -> list[tuple[str, str, str]]:
     """What single parts are compared with: name, share of the model, the measure."""
-    control = OPEN if result.all.control is None else said(result.all.control)
+    control = OPEN if result.all.control is None else str(result.all.control)
     return [
         ("all gradients", "100 %", cell_text(result.all)),
         *(("all layers", f"{layers.share:.3g} %", cell_text(layers)) for layers in [result.all_layers] if layers),
@@ -34,12 +33,12 @@ def baselines(result: LeakMap) -> list[tuple[str, str, str]]:
 
 
 def cell_text(cell: MapCell) -> str:
-    return OPEN if cell.leak is None else said(cell.leak)
+    return OPEN if cell.leak is None else str(cell.leak)
 
 
 def claim_lines(result: LeakMap) -> list[tuple[str, str, str, str]]:
     """The paper's observations on this map: statement, what was measured, the difference, whether it holds."""
-    return [(claim.statement, claim.measured, said(claim.difference), claim.holds) for claim in claims(result)]
+    return [(claim.statement, claim.measured, str(claim.difference), claim.holds) for claim in claims(result)]
 
 
 def print_map(result: LeakMap, console: Console) -> None:

@@ -1,20 +1,21 @@
-"""How close an image is to another: MSE, PSNR and SSIM, each for a pair given as (channels, height, width)."""
+"""How close an image is to another, pixel by pixel: MSE, PSNR and SSIM of images as (channels, height, width)."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import correlate1d
 
-Values = NDArray[np.float64]
+from gradleak.scoring.metric import Batch, ImagePair, Metric, Values
 
 # Of equal images; nothing that 8-bit pixels tell apart comes near it.
 MOST_PSNR = 100.0
 # Wang et al. 2004: a Gaussian window of 11 pixels, and what keeps the quotients finite for values from 0 to 1.
 SPREAD, REACH = 1.5, 5
 STEADY = (0.01**2, 0.03**2)
+# A PSNR from which an image counts as close: a mean squared error of 0.01.
+CLOSE = 20.0
 
 
 def mse(truth: Values, guess: Values) -> float:
@@ -56,3 +57,38 @@ def _blurred(image: Values) -> Values:
     weights /= weights.sum()
     blurred = correlate1d(correlate1d(image, weights, axis=1), weights, axis=2)
     return blurred[:, REACH:-REACH, REACH:-REACH]
+
+
+def _mse(pair: ImagePair) -> float:
+    return mse(pair.truth, pair.guess)
+
+
+def _psnr(pair: ImagePair) -> float:
+    return psnr(_mse(pair))
+
+
+def _ssim(pair: ImagePair) -> float | None:
+    return ssim(pair.truth, pair.guess) if min(pair.truth.shape[1:]) > 2 * REACH else None
+
+
+def _close(batch: Batch[ImagePair]) -> float:
+    return 100 * sum(_psnr(pair) >= CLOSE for pair in batch.pairs) / len(batch.pairs)
+
+
+MSE = Metric(
+    "mse", "MSE", "mean squared error of a pixel; lower is closer", low=0, high=1, higher_is_closer=False,
+    modality="images", function=_mse, digits=4, bound_digits=4,
+)  # fmt: skip
+PSNR = Metric(
+    "psnr", "PSNR", "peak signal-to-noise ratio in dB; higher is closer", low=0, high=MOST_PSNR,
+    higher_is_closer=True, modality="images", function=_psnr, digits=1, bound_digits=1,
+)  # fmt: skip
+SSIM = Metric(
+    "ssim", "SSIM", "structural similarity, 1 for equal images; higher is closer", low=-1, high=1,
+    higher_is_closer=True, modality="images", function=_ssim, digits=3, bound_digits=3,
+)  # fmt: skip
+CLOSE_IMAGES = Metric(
+    "close_images", "Close images", f"percent of the images that have a PSNR of {CLOSE:.0f} dB or more",
+    low=0, high=100, higher_is_closer=True, modality="images", function=_close, digits=1, bound_digits=1,
+    of_batch=True,
+)  # fmt: skip

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
-from gradleak.core.progress import SILENT, Progress
+from gradleak.core.progress import Progress
+from gradleak.scoring.metric import ImagePair, Metric
 
 Backbone = Literal["alexnet", "vgg16"]
 
@@ -83,9 +84,9 @@ class Lpips:
 
 
 @functools.cache
-def load_lpips(backbone: Backbone = "vgg16", progress: Progress = SILENT) -> Lpips:
+def load_lpips(backbone: Backbone = "vgg16") -> Lpips:
     """The published network; its weights are fetched on first use (asset `lpips`)."""
-    return Lpips(read_arrays(assets.pull("lpips", progress) / f"{backbone}.ckpt"), backbone)
+    return Lpips(read_arrays(assets.pull("lpips") / f"{backbone}.ckpt"), backbone)
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -112,3 +113,20 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 def _unit(features: Tensor) -> Tensor:
     return features / (features.square().sum(dim=1, keepdim=True).sqrt() + 1e-10)
+
+
+def _lpips(pair: ImagePair) -> float:
+    truth, guess = (torch.tensor(image)[None].float() for image in (pair.truth, pair.guess))
+    return float(load_lpips().distances(truth, guess))
+
+
+def _load(progress: Progress) -> object:
+    assets.pull("lpips", progress)
+    return load_lpips()
+
+
+LPIPS = Metric(
+    "lpips", "LPIPS", "how different they look to a network (VGG16); lower is closer", low=0, high=1,
+    higher_is_closer=False, modality="images", function=_lpips, digits=3, bound_digits=3,
+    optional=True, prepare=_load,
+)  # fmt: skip
