@@ -136,7 +136,7 @@ def test_chains_act_in_order(tiny_bert: TextModel) -> None:
 @pytest.mark.parametrize("name", DEFENSES.names())
 def test_every_defence_says_what_it_does_and_what_it_reveals(name: str) -> None:
     kind = DEFENSES.get(name)
-    assert kind.name == name
+    assert DEFENSES.name_of(kind) == name
     assert len(kind.summary) > 20
     assert len(kind.reveals) > 10
     assert all(field.description for field in kind.model_fields.values())

@@ -22,4 +22,5 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "tag": "gradleak.attacks.search.tag:Tag",
     },
     base=Attack,
+    group="gradleak.attacks",
 )

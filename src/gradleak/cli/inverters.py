@@ -43,12 +43,12 @@ def train_inverter(
     from gradleak.attacks.inversion.run import usual_network
     from gradleak.attacks.inversion.training import TrainSettings
     from gradleak.audits.spec import load_config
-    from gradleak.core.parameters import checked
+    from gradleak.core.parameters import validated
     from gradleak.models.load import load_model
 
     config = load_config(None, given)
     limit = budget_of(config)
-    settings = checked(TrainSettings, said(steps=steps, batch=batch, lr=lr, seed=seed), "training")
+    settings = validated(TrainSettings, said(steps=steps, batch=batch, lr=lr, seed=seed), "training")
     with live(limit) as progress:
         target = load_model(
             model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress

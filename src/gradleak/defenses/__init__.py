@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.core.parameters import checked, split_spec
+from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.registry import Registry
 from gradleak.defenses.base import Defense
 
@@ -21,6 +21,7 @@ DEFENSES: Registry[type[Defense]] = Registry(
         "sign": "gradleak.defenses.coarse:SignCompression",
     },
     base=Defense,
+    group="gradleak.defenses",
 )
 
 
@@ -32,6 +33,6 @@ def parse_defenses(specs: Sequence[str]) -> list[Defense]:
     """
     found = []
     for spec in specs:
-        name, values = split_spec(spec)
-        found.append(checked(DEFENSES.get(name), values, f"defence {name!r}"))
+        name, values = split_parameters(spec)
+        found.append(validated(DEFENSES.get(name), values, f"defence {name!r}"))
     return found

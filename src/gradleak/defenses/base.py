@@ -18,7 +18,7 @@ Gradient = Callable[[Target, Examples, Tensor, Sequence[str]], dict[str, Tensor]
 
 
 class Defense(BaseModel, ABC):
-    """A subclass names itself, says in a sentence what it does and what it tells, and has its strengths as fields.
+    """A subclass says in a sentence what it does and what it tells, and has its strengths as fields.
 
     It overrides the place where it acts: which parameters are trained, how a local step's gradient is computed, or
     what is done to the tensors that are sent.
@@ -26,9 +26,15 @@ class Defense(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: ClassVar[str]
     summary: ClassVar[str]
     reveals: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """What `--defense` and `parse_defenses` take for it."""
+        from gradleak.defenses import DEFENSES
+
+        return DEFENSES.name_of(type(self))
 
     def trained(self, names: Sequence[str], model: Target) -> list[str]:
         """Those of the parameters that are still trained."""

@@ -13,7 +13,6 @@ from gradleak.models.base import Target
 
 
 class SignCompression(Defense):
-    name = "sign"
     summary = "only the sign of every coordinate is sent"
     reveals = "that the values are signs: they are -1, 0 or 1"
 
@@ -22,7 +21,6 @@ class SignCompression(Defense):
 
 
 class Quantization(Defense):
-    name = "quantize"
     summary = "every tensor is rounded to evenly spaced values between plus and minus its largest one"
     reveals = "the spacing of a tensor's values, which bounds the error on each"
 

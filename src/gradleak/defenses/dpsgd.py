@@ -19,7 +19,6 @@ from gradleak.updates.update import ClientRule
 
 
 class DpSgd(Defense):
-    name = "dpsgd"
     summary = "differential privacy: each sentence's gradient is clipped, noise is added to their sum (Opacus)"
     reveals = "the clipping norm and the noise multiplier"
 

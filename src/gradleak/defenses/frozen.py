@@ -15,7 +15,6 @@ from gradleak.models.text import text_target
 
 
 class Frozen(Defense):
-    name = "frozen"
     summary = "some parameters are not trained: their tensors do not leave the client"
     reveals = "which parameters are frozen: their tensors are missing"
 

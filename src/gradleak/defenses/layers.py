@@ -16,7 +16,6 @@ from gradleak.models.text import text_target
 
 
 class SomeLayers(Defense):
-    name = "layers"
     summary = "only some Transformer layers are sent, and neither embeddings nor the head"
     reveals = "which layers were sent"
 

@@ -13,7 +13,6 @@ from gradleak.models.base import Target
 
 
 class Pruning(Defense):
-    name = "prune"
     summary = "only the largest coordinates of the whole update are sent, the others are zero"
     reveals = "which coordinates were pruned: they are zero; and that they were smaller than all others"
 
@@ -35,7 +34,6 @@ class Pruning(Defense):
 
 
 class Masking(Defense):
-    name = "mask"
     summary = "every coordinate is set to zero by chance"
     reveals = "which coordinates were masked: they are zero"
 

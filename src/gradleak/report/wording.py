@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container
 
 from gradleak.audits.results import Observed, Results, Scenario
-from gradleak.core.parameters import split_spec
+from gradleak.core.parameters import split_parameters
 from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.models.base import TargetTask
 from gradleak.scoring.batch import RECOVERED
@@ -164,7 +164,7 @@ def _client(scenario: Scenario) -> str:
 
 def _ours(defenses: list[str]) -> list[str]:
     """Those that are known here; a result from elsewhere must not make us import what it names."""
-    return [spec for spec in defenses if split_spec(spec)[0] in DEFENSES]
+    return [spec for spec in defenses if split_parameters(spec)[0] in DEFENSES]
 
 
 def _defended(defenses: list[str]) -> str:

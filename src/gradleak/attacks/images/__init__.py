@@ -13,4 +13,6 @@ IMAGE_ATTACKS: Registry[type[ImageAttack]] = Registry(
         "ig": "gradleak.attacks.images.ig:Ig",
         "lti": "gradleak.attacks.images.lti:ImageLti",
     },
+    base=ImageAttack,
+    group="gradleak.image_attacks",
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.attacks.base import AttackOptions
 from gradleak.core.errors import GradleakError
-from gradleak.core.parameters import split_spec
+from gradleak.core.parameters import split_parameters
 from gradleak.models.image import ImageModel
 from gradleak.models.image_gradients import batch_gradients
 from gradleak.updates.gradient import as_gradient
@@ -59,7 +59,7 @@ class GradientMatcher:
         if any(list(update.tensors) != self.names for update in updates):
             raise GradleakError("updates that are attacked together must hold the same tensors")
         self.targets = flat_updates(updates).to(model.device)
-        names = {split_spec(spec)[0] for update in updates for spec in update.manifest.defenses}
+        names = {split_parameters(spec)[0] for update in updates for spec in update.manifest.defenses}
         self.signs = "sign" in names
         self.kept = (self.targets != 0).float() if names & ZEROING and not self.signs else None
 

@@ -16,7 +16,7 @@ from gradleak.clients.check import check_chains
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import Environment, describe
 from gradleak.core.files import output_folder, write_text
-from gradleak.core.parameters import checked
+from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import BUILT_IN, Row, read_data
 from gradleak.defenses.chains import Chain, canonical, label, parse_chains
@@ -119,7 +119,7 @@ def utility(
     >>> [setting.setting for setting in results.settings], sorted(results.untrained)
     (['none'], ['accuracy', 'f1', 'mcc'])
     """
-    settings = checked(RoundSettings, rounds, "utility")
+    settings = validated(RoundSettings, rounds, "utility")
     chains, rule = parse_chains(defenses), ClientRule.parse(client)
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TextModel):
