@@ -13,8 +13,8 @@ from gradleak.core.registry import suggest
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def split_parameters(text: str) -> tuple[str, dict[str, str]]:
-    """The name and the values of a text. The name may be a user's own, `module:Attribute`.
+def split_parameters(text: str, *, modules: bool = True) -> tuple[str, dict[str, str]]:
+    """The name and the values of a text. With `modules` the name may be a user's own, `module:Attribute`.
 
     >>> split_parameters("fedavg:epochs=2,lr=1e-4")
     ('fedavg', {'epochs': '2', 'lr': '1e-4'})
@@ -23,7 +23,7 @@ def split_parameters(text: str) -> tuple[str, dict[str, str]]:
     """
     name, _, rest = (part.strip() for part in text.partition(":"))
     attribute, _, after = rest.partition(":")
-    if attribute.strip() and "=" not in attribute:
+    if modules and attribute.strip() and "=" not in attribute:
         name, rest = f"{name}:{attribute.strip()}", after
     values = {}
     for pair in filter(None, (part.strip() for part in rest.split(","))):

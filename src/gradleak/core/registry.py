@@ -103,7 +103,7 @@ class Registry(Generic[T]):
     def _load(self, name: str) -> T:
         if name in self._entries:
             entry = self._entries[name]
-            return cast(T, _attribute(entry)) if isinstance(entry, str) else entry
+            return cast(T, import_attribute(entry)) if isinstance(entry, str) else entry
         if name in self._entry_points:
             return self._checked(self._from_package(name), name)
         module, colon, attribute = name.partition(":")
@@ -139,7 +139,7 @@ class Registry(Generic[T]):
         if here not in sys.path:
             sys.path.append(here)  # at the end: a user's file must not take a library's place
         try:
-            return _attribute(path)
+            return import_attribute(path)
         except ModuleNotFoundError as error:
             raise GradleakError(f"unknown {self.kind} {path!r}: there is no module {error.name!r}") from error
         except Exception as error:  # whatever goes wrong in the user's module
@@ -154,7 +154,7 @@ class Registry(Generic[T]):
         return cast(T, entry)
 
 
-def _attribute(path: str) -> Any:
+def import_attribute(path: str) -> Any:
     """What a text "module:attribute" names."""
     module, _, attribute = path.partition(":")
     return reduce(getattr, attribute.split("."), importlib.import_module(module))

@@ -85,7 +85,7 @@ class ClientRule(BaseModel):
     @classmethod
     def parse(cls, spec: str) -> ClientRule:
         """The rule of a text such as `fedavg:epochs=1,batch=1,lr=5e-5` or `fedsgd:mode=train`."""
-        name, values = split_parameters(spec)
+        name, values = split_parameters(spec, modules=False)
         return validated(cls, {"name": name, **values}, f"client {name!r}")
 
     def steps(self, sentences: int) -> int:
