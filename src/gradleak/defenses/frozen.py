@@ -17,6 +17,7 @@ from gradleak.models.text import text_target
 class Frozen(Defense):
     summary = "some parameters are not trained: their tensors do not leave the client"
     reveals = "which parameters are frozen: their tensors are missing"
+    random, coordinatewise, lossy = False, True, False
 
     parts: Literal["embeddings", "words", "none"] = Field(
         "embeddings", description="embeddings: all embedding tables; words: the word table only"
