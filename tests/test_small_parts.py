@@ -1,88 +1,19 @@
-"""Registry, files, budget, configuration and highlighting."""
-
-import sys
+"""Files, budget, configuration and highlighting."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from sample import sample_results
 
-from gradleak import Client, GradleakError, attack
-from gradleak.attacks import ATTACKS
+from gradleak import GradleakError
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.audits.reconstruct import print_reconstruction
 from gradleak.audits.spec import AuditConfig, load_config, parse_options
 from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.files import output_folder, replacing, write_text
-from gradleak.core.registry import Registry
 from gradleak.experiments.frontier.config import FrontierConfig
 from gradleak.report.highlight import highlight
-from gradleak.report.wording import threat_model
 from gradleak.scoring.text import rouge, words
-
-
-def test_registry_imports_late_and_refuses_twice():
-    registry = Registry("thing", {"path": "pathlib:Path"})
-    assert registry.get("path").__name__ == "Path"
-    registry.register("mine", int)
-    assert registry.names() == ["mine", "path"]
-    with pytest.raises(GradleakError, match="registered already"):
-        registry.register("mine", str)
-    with pytest.raises(GradleakError, match="unknown thing 'pth'; did you mean 'path'"):
-        registry.get("pth")
-
-
-OWN = """
-from gradleak.attacks.base import Attack, Reconstruction
-from gradleak.defenses.base import Defense
-
-class Nothing(Attack):
-    summary = "reads nothing"
-    def run(self, updates, model, context):
-        return [Reconstruction(sentences=[]) for _ in updates]
-
-class Doubled(Defense):
-    summary, reveals = "everything twice", "nothing"
-    times: float = 2.0
-    def apply(self, tensors, model, generator):
-        return {name: self.times * tensor for name, tensor in tensors.items()}
-
-class Neither:
-    pass
-"""
-
-
-def test_a_class_of_the_users_own_is_named_by_its_path(tmp_path, monkeypatch, tiny_bert):
-    (tmp_path / "of_my_own.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    plain = Client(tiny_bert).update(["The loan was refused."], [1])
-    update = Client(tiny_bert, defenses=["of_my_own.Doubled:times=3"]).update(["The loan was refused."], [1])
-    assert update.manifest.defenses == ("of_my_own.Doubled:times=3.0",)
-    assert torch.allclose(update.tensors["classifier.bias"], 3 * plain.tensors["classifier.bias"])
-    assert attack(update, tiny_bert, "of_my_own.Nothing")[0].sentences == []
-    assert ATTACKS.get("of_my_own.Nothing").name == "of_my_own.Nothing"
-    assert "of_my_own.Nothing" not in ATTACKS.names()
-    for name, message in (
-        ("of_my_own.Neither", "must be a subclass of Attack"),
-        ("of_my_own.Doubled", "must be a subclass of Attack"),
-        ("of_my_own.Nobody", "must be a subclass of Attack"),
-        ("nowhere.Attack", "there is no module 'nowhere'"),
-        ("..x", "unknown attack"),
-    ):
-        with pytest.raises(GradleakError, match=message):
-            ATTACKS.get(name)
-
-
-def test_what_a_result_names_is_not_imported(tmp_path, monkeypatch):
-    (tmp_path / "planted.py").write_text("raise SystemExit('imported')")
-    monkeypatch.chdir(tmp_path)
-    results = sample_results()
-    scenario = results.scenario.model_copy(update={"defenses": ["planted.Defence:x=1", "noise:sigma=0.1"]})
-    assert any("planted.Defence" in line for line in threat_model(scenario))
-    assert "planted" not in sys.modules
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

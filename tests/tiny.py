@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from gradleak import TextModel, load_model
 from gradleak.data.texts import read_data
 from gradleak.models.families import FAMILIES
 
-CASES = [(family.name, task) for family in FAMILIES.values() for task in family.tasks]
+HEADS, POSITIONS = 2, 64
 
 # What the published attacks are told.
 TOLD = ("batch_size", "labels", "lengths")
@@ -68,32 +69,7 @@ def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: i
 
 
 def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int, seed: int) -> Any:
-    heads = 2
-    usual = {
-        "vocab_size": vocabulary,
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "intermediate_size": 2 * width,
-        "max_position_embeddings": 64,
-    }
-    configs = {
-        "bert": lambda: transformers.BertConfig(**usual),
-        "roberta": lambda: transformers.RobertaConfig(**usual, pad_token_id=1),
-        "mpnet": lambda: transformers.MPNetConfig(**usual, pad_token_id=1),
-        "distilbert": lambda: transformers.DistilBertConfig(
-            vocab_size=vocabulary, dim=width, n_layers=layers, n_heads=heads, hidden_dim=2 * width,
-            max_position_embeddings=64,
-        ),
-        "gpt2": lambda: transformers.GPT2Config(
-            vocab_size=vocabulary, n_embd=width, n_layer=layers, n_head=heads, n_positions=64,
-            bos_token_id=0, eos_token_id=1, pad_token_id=1,
-        ),
-        "llama": lambda: transformers.LlamaConfig(
-            **usual, num_key_value_heads=1, bos_token_id=0, eos_token_id=1, pad_token_id=1
-        ),
-    }  # fmt: skip
-    config = configs[family]()
+    config = CONFIGS[family](vocabulary, layers, width)
     config.initializer_range = 0.8 / width**0.5  # the usual 0.02 makes models this small nearly linear and blind
     kinds: dict[str, Any] = {
         "classification": transformers.AutoModelForSequenceClassification,
@@ -101,3 +77,35 @@ def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int
     }
     torch.manual_seed(seed)
     return kinds[task].from_config(config, attn_implementation="eager")
+
+
+def usual_sizes(vocabulary: int, layers: int, width: int) -> dict[str, int]:
+    """Sizes under the names that most configurations give them."""
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 2 * width,
+        "max_position_embeddings": POSITIONS,
+    }
+
+
+# A family's configuration from the size of the vocabulary, the number of layers and their width.
+CONFIGS: dict[str, Callable[[int, int, int], Any]] = {
+    "bert": lambda *sizes: transformers.BertConfig(**usual_sizes(*sizes)),
+    "roberta": lambda *sizes: transformers.RobertaConfig(**usual_sizes(*sizes), pad_token_id=1),
+    "mpnet": lambda *sizes: transformers.MPNetConfig(**usual_sizes(*sizes), pad_token_id=1),
+    "distilbert": lambda vocabulary, layers, width: transformers.DistilBertConfig(
+        vocab_size=vocabulary, dim=width, n_layers=layers, n_heads=HEADS, hidden_dim=2 * width,
+        max_position_embeddings=POSITIONS,
+    ),
+    "gpt2": lambda vocabulary, layers, width: transformers.GPT2Config(
+        vocab_size=vocabulary, n_embd=width, n_layer=layers, n_head=HEADS, n_positions=POSITIONS,
+        bos_token_id=0, eos_token_id=1, pad_token_id=1,
+    ),
+    "llama": lambda *sizes: transformers.LlamaConfig(
+        **usual_sizes(*sizes), num_key_value_heads=1, bos_token_id=0, eos_token_id=1, pad_token_id=1
+    ),
+}  # fmt: skip
+CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks]

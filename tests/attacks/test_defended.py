@@ -13,7 +13,7 @@ from gradleak.attacks.evidence.defended import Seen, grid_step, surviving, what_
 from gradleak.attacks.evidence.shares import signal_shares
 from gradleak.attacks.search.attack import adapted
 from gradleak.attacks.search.lamp import LampCos, LampL2L1
-from gradleak.defenses.coarse import rounded
+from gradleak.defenses.quantize import rounded
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import FactorEngine

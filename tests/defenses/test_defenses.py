@@ -10,8 +10,9 @@ from tiny import TEXTS
 
 from gradleak import Client, GradleakError, TextModel
 from gradleak.defenses import DEFENSES, parse_defenses
-from gradleak.defenses.coarse import rounded
-from gradleak.defenses.sparse import Pruning
+from gradleak.defenses.base import Defense
+from gradleak.defenses.prune import Pruning
+from gradleak.defenses.quantize import rounded
 from gradleak.models.selection import layer_numbers
 
 LABELS = [0, 1, 1]
@@ -136,7 +137,7 @@ def test_chains_act_in_order(tiny_bert: TextModel) -> None:
 @pytest.mark.parametrize("name", DEFENSES.names())
 def test_every_defence_says_what_it_does_and_what_it_reveals(name: str) -> None:
     kind = DEFENSES.get(name)
-    assert kind.name == name
+    assert DEFENSES.name_of(kind) == name
     assert len(kind.summary) > 20
     assert len(kind.reveals) > 10
     assert all(field.description for field in kind.model_fields.values())
@@ -163,3 +164,42 @@ def test_every_defence_says_what_it_does_and_what_it_reveals(name: str) -> None:
 def test_bad_defences_are_refused(spec: str, message: str) -> None:
     with pytest.raises(GradleakError, match=message):
         parse_defenses([spec])
+
+
+# --- what a defence says of itself ------------------------------------------------------------------
+
+SETTINGS = {"noise": "sigma=1", "prune": "ratio=0.99", "mask": "ratio=0.5", "layers": "send=1", "dpsgd": "noise=1"}
+
+
+@pytest.mark.parametrize("name", DEFENSES.names())
+def test_what_every_defence_says_of_itself_is_true(name: str, tiny_bert: TextModel) -> None:
+    spec = f"{name}:{SETTINGS[name]}" if name in SETTINGS else name
+    (defense,) = parse_defenses([spec])
+    plain, once, again = sent(tiny_bert), sent(tiny_bert, spec), sent(tiny_bert, spec, seed=1)
+    assert defense.random == any(not torch.equal(once[key], again[key]) for key in once)
+    if defense.coordinatewise and not defense.random:
+        alone = defense.apply({QUERY: plain[QUERY]}, tiny_bert, torch.Generator())
+        assert torch.equal(alone[QUERY], once[QUERY])
+    if not defense.lossy and not defense.random:
+        assert all(torch.equal(once[key], plain[key]) for key in once)
+    if not defense.clips and defense.leaves in ("largest", "some"):
+        values = once[QUERY]
+        assert (values == 0).any()
+        assert torch.equal(values[values != 0], plain[QUERY][values != 0])
+    assert (defense.leaves == "signs") == bool((once[QUERY].abs() == 1).all())
+
+
+def test_of_a_defence_that_says_nothing_the_worst_is_believed() -> None:
+    class Mine(Defense):
+        pass
+
+    assert (Mine.random, Mine.coordinatewise, Mine.lossy, Mine.leaves, Mine.clips) == (True, False, True, None, False)
+
+
+def test_many_updates_are_defended_one_by_one_unless_told_otherwise(tiny_bert: TextModel) -> None:
+    class Largest(Defense):
+        def apply(self, tensors, model, generator):
+            return {name: tensor / tensor.max() for name, tensor in tensors.items()}
+
+    many = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
+    assert Largest().apply_many(many, tiny_bert, torch.Generator())["a"].tolist() == [[0.5, 1.0], [0.75, 1.0]]

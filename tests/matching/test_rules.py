@@ -14,6 +14,8 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.norms import normalise
 from gradleak.matching.rules import rule_for
 from gradleak.matching.uses import Factors, Rows, inner, square
+from gradleak.models.families.gpt2 import GPT2
+from gradleak.models.families.llama import LLAMA
 
 ROWS, BATCH, TOKENS, WIDTH = 3, 2, 5, 6
 
@@ -74,7 +76,7 @@ def test_rule_reads_every_rows_gradient(name):
     if x.is_floating_point():
         x.requires_grad_()
     names = [n for n, _ in module.named_parameters()]
-    capture = Capture(module, names)
+    capture = Capture(module, names, GPT2.rules)
     found, _ = capture.gradients(lambda: losses_of(module, x), ROWS, BATCH, differentiable=False)
     assert set(found.uses) | set(found.small) == set(names)
     per_row = losses_of(module, x)
@@ -95,7 +97,9 @@ def test_the_librarys_rms_norm():
     module = LlamaRMSNorm(WIDTH)
     nn.init.normal_(module.weight)
     x = vectors(TOKENS, WIDTH).float().requires_grad_()
-    found, _ = Capture(module, ["weight"]).gradients(lambda: losses_of(module, x), ROWS, BATCH, differentiable=False)
+    found, _ = Capture(module, ["weight"], LLAMA.rules).gradients(
+        lambda: losses_of(module, x), ROWS, BATCH, differentiable=False
+    )
     for row in range(ROWS):
         (expected,) = torch.autograd.grad(losses_of(module, x)[row], module.weight)
         torch.testing.assert_close(found.small["weight"][row], expected, rtol=1e-5, atol=1e-6)

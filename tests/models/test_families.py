@@ -1,11 +1,19 @@
 """Conformance of every family: the adapter finds the right parts, and our loss is the library's."""
 
+import warnings
+from dataclasses import replace
+
 import pytest
 import torch
-from tiny import TEXTS, tiny_model, tiny_tokenizer
+import transformers
+from tiny import CONFIGS, TEXTS, tiny_model, tiny_tokenizer, usual_sizes
 
-from gradleak import Client, GradleakError, load_model
-from gradleak.models.families import ROLES
+from gradleak import Client, GradleakError, attack, load_model
+from gradleak.matching.distances import Distance
+from gradleak.matching.engine import FactorEngine
+from gradleak.matching.rules import rms_norm
+from gradleak.models.families import FAMILIES, ROLES, family_of
+from gradleak.models.families.llama import LLAMA
 
 
 def labels_for(model):
@@ -153,3 +161,40 @@ def test_a_folder_without_a_tokenizer_is_refused(family, task, tmp_path):
     tiny_model(family, task).module.save_pretrained(tmp_path)
     with pytest.raises(GradleakError, match="tokenizer"):
         load_model(tmp_path)
+
+
+# --- a family from outside --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def qwen2(monkeypatch):
+    """Another architecture, declared as a package of somebody else's would."""
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+    monkeypatch.setattr(FAMILIES, "_entries", dict(FAMILIES._entries))
+    monkeypatch.setattr(FAMILIES, "_loaded", dict(FAMILIES._loaded))
+    roles = {"gate" if role == "ffn_gate" else role: path for role, path in LLAMA.roles.items()}
+    family = replace(LLAMA, name="qwen2", roles=roles, rules={Qwen2RMSNorm.__name__: rms_norm})
+    FAMILIES.register(family)
+    monkeypatch.setitem(
+        CONFIGS, "qwen2", lambda *sizes: transformers.Qwen2Config(**usual_sizes(*sizes), num_key_value_heads=1)
+    )
+    return tiny_model("qwen2", "classification")
+
+
+def test_a_family_from_outside_is_loaded_matched_and_selected(qwen2):
+    assert qwen2.family == "qwen2"
+    update = Client(qwen2, observe="layer:1.gate").update(TEXTS, [0, 1, 1])
+    assert list(update.tensors) == ["model.layers.0.mlp.gate_proj.weight"]
+    whole = Client(qwen2).update(TEXTS, [0, 1, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # every parameter has a rule
+        FactorEngine(qwen2, [whole.tensors], Distance("cosine"), tokens=64)
+    assert attack(whole, qwen2, "bag")[0].bag
+
+
+def test_a_models_files_do_not_choose_what_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GradleakError, match="'planted:FAMILY' are not supported"):
+        family_of("planted:FAMILY")

@@ -31,6 +31,9 @@ def obstacles(leak=20, **given):
         ({"truth_distance": 0.2, "scenario": {"client": LOCAL}}, {"local-steps"}),
         ({"truth_distance": 0.2, "scenario": {"client": ClientRule(mode="train")}}, {"dropout"}),
         ({"truth_distance": 0.2, "scenario": {"defenses": ["sign"]}}, {"coarse-values"}),
+        ({"truth_distance": 0.2, "scenario": {"defenses": ["noise:sigma=0.1"]}}, {"search"}),
+        # Of a defence that is not known here nobody can say how much of the distance it makes.
+        ({"truth_distance": 0.2, "scenario": {"client": LOCAL, "defenses": ["theirs:Own:x=1"]}}, {"search"}),
         ({"truth_distance": 0.0, "scenario": {"client": LOCAL}}, {"search"}),
         ({}, {"search"}),
     ],

@@ -24,6 +24,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "tag": "gradleak.attacks.search.tag:Tag",
     },
     base=Attack,
+    group="gradleak.attacks",
 )
 IMAGE_ATTACKS: Registry[type[Attack]] = Registry(
     "attack on images",

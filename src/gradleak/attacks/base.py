@@ -149,6 +149,11 @@ class Attack(ABC):
     """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" not in vars(cls):  # as it is asked for where it is not registered
+            cls.name = f"{cls.__module__}:{cls.__qualname__}"
+
     def __init__(self, options: AttackOptions | None = None) -> None:
         self.options = options if options is not None else self.Options()
 

@@ -48,7 +48,7 @@ def print_models() -> None:
     families = Table(title="Families: any Hugging Face folder or hub id of these", title_justify="left")
     for heading in ("family", "kind", "tasks"):
         families.add_column(heading)
-    for family in FAMILIES.values():
+    for family in map(FAMILIES.get, FAMILIES.names()):
         families.add_row(family.name, family.kind, ", ".join(family.tasks))
     console = Console()
     console.print(built_in)

@@ -1,11 +1,15 @@
-"""Names to objects, imported only when asked for, with helpful errors for names that are not there."""
+"""Names to objects, imported only when asked for. Other packages and a user's own files can add to them."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import cached_property, reduce
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,57 +35,130 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """A table of names. An entry is an object, or a string "module:attribute" that is imported on first use.
+    """A table of names that can be extended from outside.
 
-    With a `base`, a name with a dot is a class of the user's own: `mine.Longest` is `Longest` of `mine.py` in the
-    working folder, or of an installed package. It goes by that name in results too, so that it is found again.
+    An entry is a subclass of `base` (an instance of it if `instances`), or a text "module:attribute" that is imported
+    on first use. A name is looked up among
+
+    - the built-in entries and those added by `register`,
+    - the entry points that installed packages declare in `group`,
+    - `module:Attribute`: a class or object of a file in the working folder, or of an installed package.
     """
 
-    def __init__(self, kind: str, entries: dict[str, T | str], base: type[Any] | None = None) -> None:
-        self.kind = kind
+    def __init__(
+        self, kind: str, entries: Mapping[str, T | str], *, base: type[Any], group: str, instances: bool = False
+    ) -> None:
+        self.kind, self.group = kind, group
+        self._base, self._instances = base, instances
         self._entries = dict(entries)
-        self._base = base
-        self._own: dict[str, T] = {}
+        self._loaded: dict[str, T] = {}
 
     def names(self) -> list[str]:
-        return sorted(self._entries)
+        """All names but those of the form `module:Attribute`, which nobody can list."""
+        return sorted({*self._entries, *self._entry_points})
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries or name in self._own
+        """Whether the name is known without importing anything new; `module:Attribute` is once it was asked for."""
+        return name in self._entries or name in self._entry_points or name in self._loaded
 
-    def register(self, name: str, entry: T | str) -> None:
-        """Add an entry. A name can be taken only once, so that results stay attributable."""
+    def register(self, name: str | T, entry: T | str | None = None) -> Any:
+        """Add an entry: `register("mine", Mine)`, `@register("mine")` above the class, or an object that has a name.
+
+        A name can be taken only once, so that results stay attributable.
+        """
+        if not isinstance(name, str):
+            name, entry = str(getattr(name, "name", "")), name
+        if entry is None:
+
+            def decorate(decorated: Any) -> Any:
+                self.register(name, decorated)
+                return decorated
+
+            return decorate
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise GradleakError(f"{name!r} cannot name a {self.kind}: use letters, digits, '_', '-' and '.'")
         if name in self._entries:
             raise GradleakError(f"{self.kind} {name!r} is registered already")
-        self._entries[name] = entry
+        self._entries[name] = entry if isinstance(entry, str) else self._checked(entry, name)
+        return None
 
     def get(self, name: str) -> T:
-        """The object of that name, or an error with the nearest names."""
-        if "." in name and self._base is not None and name not in self._entries:
-            return self._own.setdefault(name, self._users_own(name, self._base))
-        if name not in self._entries:
-            raise GradleakError(f"unknown {self.kind} {name!r}; {suggest(name, self._entries)}")
-        entry = self._entries[name]
-        if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            entry = cast(T, getattr(importlib.import_module(module), attribute))
-            self._entries[name] = entry
-        return entry
+        """The entry of that name, or an error with the nearest names."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
 
-    def _users_own(self, path: str, base: type[Any]) -> T:
-        module, _, attribute = path.rpartition(".")
+    def name_of(self, entry: T) -> str:
+        """The name that `get` takes for this entry.
+
+        For a class nobody has registered or asked for it is `module:Class`.
+        """
+        path = f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
+        for name, known in (*self._entries.items(), *self._loaded.items()):
+            if known is entry or known == path:
+                return name
+        packages = (name for name, points in self._entry_points.items() if path in (p.value for p in points))
+        return next(packages, path)
+
+    def _load(self, name: str) -> T:
+        if name in self._entries:
+            entry = self._entries[name]
+            return cast(T, import_attribute(entry)) if isinstance(entry, str) else entry
+        if name in self._entry_points:
+            return self._checked(self._from_package(name), name)
+        module, colon, attribute = name.partition(":")
+        if not colon:
+            raise GradleakError(f"unknown {self.kind} {name!r}; {suggest(name, self.names())}")
+        if module in self.names():
+            raise GradleakError(f"{name!r}: {attribute!r} is not of the form key=value")
+        return self._checked(self._from_file(name), name)
+
+    @cached_property
+    def _entry_points(self) -> dict[str, list[EntryPoint]]:
+        """What installed packages add, by name; a name of ours is not theirs to take."""
+        found: dict[str, list[EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            if point.name in self._entries:
+                warnings.warn(f"{_described(point)} is not used: there is a {self.kind} {point.name!r}", stacklevel=2)
+            elif point.value not in (other.value for other in found.get(point.name, ())):
+                found.setdefault(point.name, []).append(point)
+        return found
+
+    def _from_package(self, name: str) -> Any:
+        point, *others = self._entry_points[name]
+        if others:
+            both = " and ".join(map(_described, (point, *others)))
+            raise GradleakError(f"{self.kind} {name!r} is registered twice: by {both}")
+        try:
+            return point.load()
+        except Exception as error:  # whatever goes wrong in a stranger's module
+            raise GradleakError(f"{self.kind} {name!r}: {_described(point)} cannot be loaded: {error}") from error
+
+    def _from_file(self, path: str) -> Any:
         here = str(Path.cwd())
         if here not in sys.path:
-            sys.path.append(here)  # at the end: a file of the user's must not take a library's place
+            sys.path.append(here)  # at the end: a user's file must not take a library's place
         try:
-            found = getattr(importlib.import_module(module), attribute, None)
+            return import_attribute(path)
         except ModuleNotFoundError as error:
             raise GradleakError(f"unknown {self.kind} {path!r}: there is no module {error.name!r}") from error
-        except (ValueError, TypeError) as error:  # names such as ".." are no modules
-            raise GradleakError(f"unknown {self.kind} {path!r}: {error}") from error
-        if not isinstance(found, type) or not issubclass(found, base):
-            raise GradleakError(
-                f"{path!r} is no {self.kind}: {attribute!r} must be a subclass of {base.__qualname__}"
-            )
-        found.name = path  # type: ignore[attr-defined]
-        return cast(T, found)
+        except Exception as error:  # whatever goes wrong in the user's module
+            raise GradleakError(f"{self.kind} {path!r} cannot be loaded: {error}") from error
+
+    def _checked(self, entry: Any, name: str) -> T:
+        of_base = isinstance if self._instances else issubclass
+        fits = (self._instances or isinstance(entry, type)) and of_base(entry, self._base)
+        if not fits:
+            wanted = "an instance" if self._instances else "a subclass"
+            raise GradleakError(f"{name!r} is no {self.kind}: it must be {wanted} of {self._base.__qualname__}")
+        return cast(T, entry)
+
+
+def import_attribute(path: str) -> Any:
+    """What a text "module:attribute" names."""
+    module, _, attribute = path.partition(":")
+    return reduce(getattr, attribute.split("."), importlib.import_module(module))
+
+
+def _described(point: EntryPoint) -> str:
+    return f"{point.value} of the package {point.dist.name if point.dist else '?'}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.core.parameters import checked, split_spec
+from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.registry import Registry
 from gradleak.defenses.base import Defense
 
@@ -14,13 +15,14 @@ DEFENSES: Registry[type[Defense]] = Registry(
         "dpsgd": "gradleak.defenses.dpsgd:DpSgd",
         "frozen": "gradleak.defenses.frozen:Frozen",
         "layers": "gradleak.defenses.layers:SomeLayers",
-        "mask": "gradleak.defenses.sparse:Masking",
+        "mask": "gradleak.defenses.mask:Masking",
         "noise": "gradleak.defenses.noise:GaussianNoise",
-        "prune": "gradleak.defenses.sparse:Pruning",
-        "quantize": "gradleak.defenses.coarse:Quantization",
-        "sign": "gradleak.defenses.coarse:SignCompression",
+        "prune": "gradleak.defenses.prune:Pruning",
+        "quantize": "gradleak.defenses.quantize:Quantization",
+        "sign": "gradleak.defenses.sign:SignCompression",
     },
     base=Defense,
+    group="gradleak.defenses",
 )
 
 
@@ -30,8 +32,26 @@ def parse_defenses(specs: Sequence[str]) -> list[Defense]:
     >>> parse_defenses(["noise:sigma=0.01"])
     [GaussianNoise(sigma=0.01)]
     """
-    found = []
+    return [_parsed(spec) for spec in specs]
+
+
+def known_defenses(specs: Sequence[str]) -> list[Defense | None]:
+    """The defences that a manifest or a result names; None for what is not known here.
+
+    Others wrote these texts, so nothing is imported that was not asked for in this process or is installed.
+
+    >>> known_defenses(["sign", "somebodys.module:Defence:x=1", "noise:sigma=-1"])
+    [SignCompression(), None, None]
+    """
+    found: list[Defense | None] = []
     for spec in specs:
-        name, values = split_spec(spec)
-        found.append(checked(DEFENSES.get(name), values, f"defence {name!r}"))
+        try:
+            found.append(_parsed(spec) if split_parameters(spec)[0] in DEFENSES else None)
+        except GradleakError:
+            found.append(None)
     return found
+
+
+def _parsed(spec: str) -> Defense:
+    name, values = split_parameters(spec)
+    return validated(DEFENSES.get(name), values, f"defence {name!r}")

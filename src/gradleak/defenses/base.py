@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -16,9 +16,12 @@ from gradleak.updates.update import ClientRule
 # The gradient of a batch by the named parameters, as one local step computes it.
 Gradient = Callable[[Target, Examples, Tensor, Sequence[str]], dict[str, Tensor]]
 
+# The signs of the coordinates, the largest of them, or a random choice; the others are zero.
+Leaves = Literal["signs", "largest", "some"]
+
 
 class Defense(BaseModel, ABC):
-    """A subclass names itself, says in a sentence what it does and what it tells, and has its strengths as fields.
+    """A subclass says in a sentence what it does and what it tells, and has its strengths as fields.
 
     It overrides the place where it acts: which parameters are trained, how a local step's gradient is computed, or
     what is done to the tensors that are sent.
@@ -26,9 +29,21 @@ class Defense(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: ClassVar[str]
     summary: ClassVar[str]
     reveals: ClassVar[str]
+    # Attacks and the verdict ask for these. Of a defence that says nothing, the worst is believed.
+    random: ClassVar[bool] = True  # the same gradient is sent differently each time
+    coordinatewise: ClassVar[bool] = False  # every coordinate is treated alone, or a tensor is sent whole or not
+    lossy: ClassVar[bool] = True  # values are rounded or taken away
+    leaves: ClassVar[Leaves | None] = None  # which part of the gradient shows in what is sent; None for all of it
+    clips: ClassVar[bool] = False  # single examples' gradients are scaled down, each by a factor of its own
+
+    @property
+    def name(self) -> str:
+        """What `--defense` and `parse_defenses` take for it."""
+        from gradleak.defenses import DEFENSES
+
+        return DEFENSES.name_of(type(self))
 
     def trained(self, names: Sequence[str], model: Target) -> list[str]:
         """Those of the parameters that are still trained."""
@@ -41,6 +56,16 @@ class Defense(BaseModel, ABC):
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         """The tensors as they are sent; all randomness comes from the generator."""
         return dict(tensors)
+
+    def apply_many(
+        self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """What `apply` does to each of many updates, given as (updates, *shape) a tensor."""
+        if self.coordinatewise:
+            return self.apply(tensors, model, generator)
+        updates = len(next(iter(tensors.values())))
+        sent = [self.apply({name: t[i] for name, t in tensors.items()}, model, generator) for i in range(updates)]
+        return {name: torch.stack([one[name] for one in sent]) for name in sent[0]}
 
     def spread(self, rule: ClientRule, sentences: int) -> float:
         """Standard deviation of the noise it puts on a coordinate of the update; 0 if it adds none."""

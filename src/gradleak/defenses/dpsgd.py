@@ -19,9 +19,9 @@ from gradleak.updates.update import ClientRule
 
 
 class DpSgd(Defense):
-    name = "dpsgd"
     summary = "differential privacy: each sentence's gradient is clipped, noise is added to their sum (Opacus)"
     reveals = "the clipping norm and the noise multiplier"
+    lossy, clips = False, True
 
     clip: float = Field(1.0, gt=0, description="largest norm of one sentence's gradient")
     noise: float | None = Field(None, ge=0, description="noise multiplier: noise on the sum, in units of clip")

@@ -15,9 +15,9 @@ from gradleak.models.text import text_target
 
 
 class Frozen(Defense):
-    name = "frozen"
     summary = "some parameters are not trained: their tensors do not leave the client"
     reveals = "which parameters are frozen: their tensors are missing"
+    random, coordinatewise, lossy = False, True, False
 
     parts: Literal["embeddings", "words", "none"] = Field(
         "embeddings", description="embeddings: all embedding tables; words: the word table only"

@@ -16,9 +16,9 @@ from gradleak.models.text import text_target
 
 
 class SomeLayers(Defense):
-    name = "layers"
     summary = "only some Transformer layers are sent, and neither embeddings nor the head"
     reveals = "which layers were sent"
+    random, coordinatewise, lossy = False, True, False
 
     send: str = Field(description="layers that are sent, the first is 1: 3, 4-6 or 1+4-6")
 

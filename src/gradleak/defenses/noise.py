@@ -14,9 +14,9 @@ from gradleak.updates.update import ClientRule
 
 
 class GaussianNoise(Defense):
-    name = "noise"
     summary = "Gaussian noise of a fixed size on every coordinate (no clipping, so no privacy guarantee)"
     reveals = "the size of the noise, which the spectrum of any matrix shows anyway"
+    coordinatewise, lossy = True, False
 
     sigma: float = Field(gt=0, description="standard deviation of the noise on one coordinate")
 

@@ -6,7 +6,7 @@ weights are frozen meanwhile: no weight gradient is ever computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gradleak.matching.activations import DERIVATIVES, smooth
 from gradleak.matching.norms import is_smooth, normalise, rescale
-from gradleak.matching.rules import rule_for, unfold
+from gradleak.matching.rules import Rule, rule_for, unfold
 from gradleak.matching.uses import Use
 
 
@@ -37,17 +37,22 @@ class Gradients:
 class Capture:
     """Knows which modules own the wanted parameters, and reads their gradients off a pass."""
 
-    def __init__(self, module: nn.Module, names: Collection[str]) -> None:
+    def __init__(
+        self, module: nn.Module, names: Collection[str], rules: Mapping[str, str | Rule] | None = None
+    ) -> None:
+        """`rules` are those that the model's family adds to the common ones."""
         self.module = module
         wanted = set(names)
         # A tied parameter has several owners; every one of them uses it.
         by_id = {id(p): n for n, p in module.named_parameters() if n in wanted}
         self.activations = [m for m in module.modules() if type(m).__name__ in DERIVATIVES]
         self.owners: dict[nn.Module, dict[str, str]] = {}
+        self.rules: dict[nn.Module, Rule] = {}
         for owner in module.modules():
             held = {k: by_id[id(p)] for k, p in owner.named_parameters(recurse=False) if id(p) in by_id}
-            if held and rule_for(owner) is not None:
-                self.owners[owner] = held
+            rule = rule_for(owner, rules) if held else None
+            if rule is not None:
+                self.owners[owner], self.rules[owner] = held, rule
         self.norms = [m for m in module.modules() if is_smooth(m) and m not in self.owners]
 
     def gradients(
@@ -96,9 +101,7 @@ class Capture:
             width = () if isinstance(module, nn.Embedding) else (seen.shape[-1],)
             # Modules with the same input get the same tensor: what is derived from it is then computed once.
             x = inputs.setdefault(id(seen), seen.reshape(rows, -1, *width))
-        read = rule_for(module)
-        assert read is not None
-        shares = read(module, x, signal.reshape(rows, -1, signal.shape[-1]))
+        shares = self.rules[module](module, x, signal.reshape(rows, -1, signal.shape[-1]))
         for attribute, name in self.owners[module].items():
             if attribute in shares:
                 found.add(name, shares[attribute])

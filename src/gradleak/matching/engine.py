@@ -120,7 +120,7 @@ class FactorEngine:
         names = matched_parameters(model, targets, only, words=words)
         self._footprint, captured = self._probe(words)
         self.names = [name for name in names if name in captured]
-        self._capture = Capture(model.module, self.names)
+        self._capture = Capture(model.module, self.names, model.adapter.family.rules)
         self.plain_names = [name for name in names if name not in captured]
         matched = matched_in_each(model, targets, only, words=words)
         self._weights = weights_of(self.names, weights, matched).to(model.token_embedding)
@@ -337,7 +337,7 @@ class FactorEngine:
         ids = torch.zeros(shape, dtype=torch.long) if words else None
         dummies = Dummies(embeds.requires_grad_(), mask, labels, target, ids).to(model.device)
         # Everything is captured here, whatever subset is matched: a pass leaves its activations all the same.
-        every = Capture(model.module, list(model.parameters()))
+        every = Capture(model.module, list(model.parameters()), model.adapter.family.rules)
         found, _ = every.gradients(lambda: self._losses(dummies), rows, batch, differentiable=False)
         factors = [use for uses in found.uses.values() for use in uses if isinstance(use, Factors)]
         numbers = sum(use.left.numel() + use.right.numel() for use in factors)

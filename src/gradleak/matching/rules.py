@@ -2,78 +2,67 @@
 
 A rule is a pure function of the module, its inputs and its output signals, both (rows, tokens, features). It
 names for each parameter either factors of the gradient or, for small parameters, the gradient itself,
-(rows, size). To support another layer, write its rule; the harness in tests/matching checks it against autograd.
+(rows, size). To support another layer, write its rule, name it in the `rules` of the family whose models have it, or
+below if many do; the harness in tests/matching checks it against autograd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gradleak.core.registry import import_attribute
 from gradleak.matching.norms import is_smooth
 from gradleak.matching.uses import Factors, Rows, Use
 
 Shares = dict[str, Use | Tensor]
 Rule = Callable[[Any, Tensor, Tensor], Shares]
 
-_RULES: dict[str, Rule] = {}
 
+def rule_for(module: nn.Module, further: Mapping[str, str | Rule] | None = None) -> Rule | None:
+    """The rule for a module's class, or for a class it derives from; None where no rule holds.
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for modules of these class names."""
-
-    def register(function: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-def rule_for(module: nn.Module) -> Rule | None:
-    """The rule for a module's class, or for a class it derives from; None where no rule holds."""
+    `further` are the rules that a family of models adds for classes of its own.
+    """
     if isinstance(module, nn.Conv2d) and not _is_plain(module):
         return None
     if isinstance(module, nn.LayerNorm) and not is_smooth(module):
         return None
-    return next((_RULES[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _RULES), None)
+    rules: dict[str, str | Rule] = {**COMMON, **(further or {})}
+    rule = next((rules[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in rules), None)
+    return cast(Rule, import_attribute(rule)) if isinstance(rule, str) else rule
 
 
-@rule("Linear")
 def linear(module: nn.Linear, x: Tensor, signal: Tensor) -> Shares:
     return {"weight": Factors(signal, x), "bias": signal.sum(dim=1)}
 
 
-@rule("Conv1D")
 def transposed_linear(module: nn.Module, x: Tensor, signal: Tensor) -> Shares:
     """GPT-2 stores its matrices as (inputs, outputs)."""
     return {"weight": Factors(x, signal), "bias": signal.sum(dim=1)}
 
 
-@rule("LayerNorm")
 def layer_norm(module: nn.LayerNorm, normal: Tensor, signal: Tensor) -> Shares:
     """Sees its normalised input: `norms.normalise` has made it."""
     return {"weight": (signal * normal).sum(dim=1), "bias": signal.sum(dim=1)}
 
 
-@rule("RMSNorm", "LlamaRMSNorm")
 def rms_norm(module: Any, x: Tensor, signal: Tensor) -> Shares:
     eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None) or torch.finfo(x.dtype).eps
     normal = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
     return {"weight": (signal * normal).sum(dim=1)}
 
 
-@rule("Embedding")
 def embedding(module: nn.Embedding, index: Tensor, signal: Tensor) -> Shares:
     if module.padding_idx is not None:  # such a row never learns
         signal = signal * (index != module.padding_idx)[..., None]
     return {"weight": Rows(index, signal, module.num_embeddings)}
 
 
-@rule("Conv2d")
 def convolution(module: nn.Conv2d, patches: Tensor, signal: Tensor) -> Shares:
     """A convolution is a linear layer on patches; `unfold` has made them."""
     return {"weight": Factors(signal, patches), "bias": signal.sum(dim=1)}
@@ -91,3 +80,13 @@ def unfold(module: nn.Conv2d, images: Tensor) -> Tensor:
 def _is_plain(module: nn.Conv2d) -> bool:
     """Whether a convolution is a linear layer on patches: not grouped, padded with zeros by a number."""
     return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+
+
+# By the name of the module's class.
+COMMON: dict[str, Rule] = {
+    "Linear": linear,
+    "LayerNorm": layer_norm,
+    "RMSNorm": rms_norm,
+    "Embedding": embedding,
+    "Conv2d": convolution,
+}

@@ -20,7 +20,7 @@ class GradientSizes:
     def __init__(self, model: TextModel) -> None:
         self.model = model
         self._names = list(model.parameters())
-        self._capture = Capture(model.module, self._names)
+        self._capture = Capture(model.module, self._names, model.adapter.family.rules)
 
     def __call__(self, sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """The loss and the gradient's norm of every sentence, each (sentences,)."""

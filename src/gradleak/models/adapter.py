@@ -30,6 +30,7 @@ class Part:
     name: str
     module: nn.Module
     share: tuple[int, int] = (0, 1)
+    transposed: bool = False  # the module stores (inputs, outputs)
 
     @property
     def weight_name(self) -> str:
@@ -66,11 +67,6 @@ class Part:
     def _adapters(self) -> list[str]:
         return list(self._factors)
 
-    @property
-    def transposed(self) -> bool:
-        """True for GPT-2's Conv1D, which stores (inputs, outputs) where Linear stores (outputs, inputs)."""
-        return type(self.module).__name__ == "Conv1D"
-
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """This part's (outputs, inputs) matrix out of a tensor shaped like the module's weight."""
         matrix = tensor.T if self.transposed else tensor
@@ -87,7 +83,7 @@ class Adapter:
         self.family = family
         self._names = {module: name for name, module in model.named_modules()}
         base = model.base_model
-        self.words: nn.Embedding = base.get_submodule(family.words)
+        self.words: nn.Embedding = base.get_submodule(family.token_embedding)
         self.positions: nn.Embedding | None = _maybe(base, family.positions)
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
@@ -113,7 +109,8 @@ class Adapter:
     def _part(self, layer: nn.Module, role: str, where: str | Fused) -> Part:
         path, share = (where.path, (where.index, where.count)) if isinstance(where, Fused) else (where, (0, 1))
         module = layer.get_submodule(path)
-        return Part(role, self.name_of(module), module, share)
+        transposed = type(module).__name__ in self.family.transposed
+        return Part(role, self.name_of(module), module, share, transposed)
 
 
 def _maybe(base: nn.Module, path: str | None) -> Any:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
-from gradleak.core.parameters import checked, split_spec
+from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.families import Task
 from gradleak.models.text import TextModel
@@ -46,8 +46,8 @@ def is_drawn(name: str) -> bool:
 
 def load_drawn(name: str, task: Task | None, device: torch.device, progress: Progress = SILENT) -> TextModel:
     """The model of a text such as `lti` or `lti:tokenizer=gpt2_tokenizer,seed=1`."""
-    kind, values = split_spec(name)
-    settings = checked(LtiModel, values, f"model {kind!r}")
+    kind, values = split_parameters(name)
+    settings = validated(LtiModel, values, f"model {kind!r}")
     if task not in (None, "causal-lm"):
         raise GradleakError(f"{kind} is a language model: it is audited on causal-lm, not {task}")
     tokenizer = bare_tokenizer(settings.tokenizer, progress)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.parameters import checked, split_spec
+from gradleak.core.parameters import split_parameters, validated
 from gradleak.models.base import Target
 from gradleak.models.lenet import LENET, LeNet, LeNetOptions
 from gradleak.models.load import resolve_device
@@ -110,10 +110,10 @@ def load_image_model(
         found = ImageModel(source.to(place), shape, name or type(source).__name__.lower())
         _check_output(found)
         return found
-    kind, values = split_spec(source)
+    kind, values = split_parameters(source)
     if kind != LENET:
         raise GradleakError(f"unknown image model {kind!r}; built in: {LENET}")
-    options = checked(LeNetOptions, values, f"model {LENET!r}")
+    options = validated(LeNetOptions, values, f"model {LENET!r}")
     return ImageModel(LeNet(options).to(place), (options.channels, options.size, options.size), name or source)
 
 

@@ -6,7 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from gradleak.core.parameters import split_spec
+from gradleak.core.parameters import split_parameters
 
 LENET = "lenet"
 LENET_SUMMARY = "a small convolutional net with weights drawn from a seed; the target of the image attacks"
@@ -61,4 +61,4 @@ def is_image_model(name: str) -> bool:
     >>> is_image_model("lenet:seed=3"), is_image_model("minilm")
     (True, False)
     """
-    return split_spec(name)[0] == LENET
+    return split_parameters(name)[0] == LENET

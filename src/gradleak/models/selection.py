@@ -16,14 +16,13 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.registry import suggest
 from gradleak.models.adapter import Part
 from gradleak.models.base import Target
-from gradleak.models.families import FAMILIES
+from gradleak.models.families import known_roles
 from gradleak.models.text import TextModel
 
 ALL = "all"
 FORMS = "all, transformer, layer:6, layer:6.query, layers:3-8.key,value, head, embeddings or regex:PATTERN"
 # The letters of the partial-gradients paper.
 LETTERS = {"q": "query", "k": "key", "v": "value", "o": "attention_out", "f": "ffn_in", "p": "ffn_out"}
-KNOWN_ROLES = tuple(dict.fromkeys(role for family in FAMILIES.values() for role in family.roles))
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,10 @@ def _piece(part: str, text: str) -> Piece:
 
 def _roles(text: str) -> tuple[str, ...]:
     roles = [LETTERS.get(role.strip(), role.strip()) for role in text.split(",")]
+    known = known_roles()
     for role in roles:
-        if role not in KNOWN_ROLES:
-            raise GradleakError(f"{role!r} is no module of a layer; {suggest(role, KNOWN_ROLES)}")
+        if role not in known:
+            raise GradleakError(f"{role!r} is no module of a layer; {suggest(role, known)}")
     return tuple(dict.fromkeys(roles))
 
 

@@ -6,8 +6,7 @@ import re
 from collections import Counter
 
 from gradleak.audits.results import Observed, Results, Scenario
-from gradleak.core.parameters import split_spec
-from gradleak.defenses import DEFENSES, parse_defenses
+from gradleak.defenses import known_defenses
 from gradleak.models.base import TargetTask
 from gradleak.updates.update import Manifest
 
@@ -52,8 +51,8 @@ def threat_model(scenario: Scenario) -> list[str]:
         sentences.insert(2, seen(scenario.observed))
     sentences += [
         f"{defense.name} guarantees {guarantee}, if the whole training was done so."
-        for defense, guarantee in ((d, d.guarantee()) for d in parse_defenses(_ours(scenario.defenses)))
-        if guarantee is not None
+        for defense in known_defenses(scenario.defenses)
+        if defense is not None and (guarantee := defense.guarantee()) is not None
     ]
     if untold:
         sentences.append(f"The attacker must find out {listing(untold)}.")
@@ -101,11 +100,6 @@ def _client(scenario: Scenario) -> str:
         f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
         f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
     )
-
-
-def _ours(defenses: list[str]) -> list[str]:
-    """Those that are known here; a result from elsewhere must not make us import what it names."""
-    return [spec for spec in defenses if split_spec(spec)[0] in DEFENSES]
 
 
 def _defended(defenses: list[str]) -> str:

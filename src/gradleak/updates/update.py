@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, replacing, write_text
-from gradleak.core.parameters import checked, split_spec
+from gradleak.core.parameters import split_parameters, validated
 from gradleak.models.base import Target, TargetTask
 from gradleak.version import __version__
 
@@ -85,8 +85,8 @@ class ClientRule(BaseModel):
     @classmethod
     def parse(cls, spec: str) -> ClientRule:
         """The rule of a text such as `fedavg:epochs=1,batch=1,lr=5e-5` or `fedsgd:mode=train`."""
-        name, values = split_spec(spec)
-        return checked(cls, {"name": name, **values}, f"client {name!r}")
+        name, values = split_parameters(spec, modules=False)
+        return validated(cls, {"name": name, **values}, f"client {name!r}")
 
     def steps(self, sentences: int) -> int:
         """Local steps over so many sentences."""

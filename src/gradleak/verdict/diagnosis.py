@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gradleak.attacks.reasons import Reason
 from gradleak.audits.results import Scenario, Trial
+from gradleak.defenses import known_defenses
 from gradleak.verdict.attempts import Attempt
 from gradleak.verdict.model import Obstacle, ObstacleKind
 from gradleak.verdict.scales import IMAGES, scale_of
@@ -23,8 +24,6 @@ MISSING = {
 }  # fmt: skip
 # An attack that says one of these met a spectrum or rows in which it could tell nothing.
 DROWNED = {"no-gap", "rows-drowned", "first-drowned", "prefixes-overflow", "zero"}
-# Defences that take values away or round them.
-COARSE = {"prune", "mask", "sign", "quantize"}
 
 Fact = tuple[ObstacleKind, dict[str, float]]
 
@@ -84,13 +83,14 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
     ratio = noise_ratio(trial)
     if ratio is not None and (drowned or ratio > 1):
         yield "noise", {"ratio": ratio}
-    coarse = any(spec.partition(":")[0] in COARSE for spec in scenario.defenses)
+    defenses = known_defenses(scenario.defenses)
+    coarse = any(defense is not None and defense.lossy for defense in defenses)
     if coarse and (drowned or unexplained):
         yield "coarse-values", {}
     if unexplained and scenario.client.mode == "train":
         yield "dropout", {"distance": trial.truth_distance or 0.0}
-    # With noise or rounding on top, the distance does not say how much of it local steps make.
-    if unexplained and scenario.client.name == "fedavg" and ratio is None and not coarse:
+    # With noise, rounding or who knows what on top, the distance does not say how much of it local steps make.
+    if unexplained and scenario.client.name == "fedavg" and ratio is None and not coarse and None not in defenses:
         steps = scenario.client.steps(scenario.batch_size)
         yield "local-steps", {"steps": steps, "distance": trial.truth_distance or 0.0}
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tiny import tiny_model
 
 from gradleak import Client, GradleakError
-from gradleak.attacks.inversion.defended import check_learnable, defend, magnitude_limits
+from gradleak.attacks.inversion.defended import check_learnable, defend
 from gradleak.attacks.inversion.samples import SampleGradients
 from gradleak.defenses import parse_defenses
-from gradleak.defenses.sparse import magnitude_limit
+from gradleak.defenses.prune import magnitude_limit, magnitude_limits
 
 TEXTS = ["Rosa moved to ward six.", "The loan was refused."]
 

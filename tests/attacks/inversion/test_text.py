@@ -19,6 +19,7 @@ from gradleak.attacks.inversion.training import TrainSettings
 from gradleak.data.texts import read_data
 from gradleak.data.windows import cut_rows, windows
 from gradleak.defenses import parse_defenses
+from gradleak.defenses.base import Defense
 from gradleak.models.text import Batch
 
 LENGTH = 8
@@ -250,3 +251,24 @@ def test_a_manifest_that_lies_is_refused(model, trained, tmp_path):
         (tmp_path / "manifest.json").write_text(json.dumps(told | {"network": told["network"] | change}))
         with pytest.raises(GradleakError, match=message):
             attack(Client(model).update(TEXTS[:1]), model, "lti", inverter=str(tmp_path))
+
+
+class Shaken(Defense):
+    """A user's own defence that says nothing of itself."""
+
+    def apply(self, tensors, model, generator):
+        return {name: tensor + torch.randn(tensor.shape, generator=generator) for name, tensor in tensors.items()}
+
+
+def test_a_users_random_defence_is_drawn_anew_each_time(model):
+    """Features of an update that comes differently each time must not be kept from its first time."""
+
+    def of_two_epochs(*defenses):
+        problem = TextProblem(model, auxiliary(model), defenses, NETWORK.model_copy(update={"features": "hashed"}))
+        count = len(problem.auxiliary.sequences)
+        return [problem.draw(i, count)[0][problem.auxiliary.numbers(i, count).argsort()] for i in (0, 1)]
+
+    first, second = of_two_epochs(Shaken())
+    assert not torch.allclose(first, second)
+    first, second = of_two_epochs(*parse_defenses(["sign"]))
+    assert torch.equal(first, second)

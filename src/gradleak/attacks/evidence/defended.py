@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.spans.certify import attention_parts
+from gradleak.defenses import known_defenses
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -41,14 +42,14 @@ class Seen:
 def what_shows(update: Update, model: TextModel) -> Seen:
     """What a defence has left in this update for all to see."""
     tensors = _telling_tensors(update, model)
-    told = {spec.partition(":")[0] for spec in update.manifest.defenses}
+    named = [defense for defense in known_defenses(update.manifest.defenses) if defense is not None]
     # Signs are hardly ever zero; the few largest values of a very coarse grid, equally large too, stand among zeros.
     signs = bool(tensors) and all(map(is_sign, tensors)) and _share_of_zeros(tensors) < ALL_BUT_ZEROS
     # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
-    exact = update.manifest.client.name == "fedsgd" or bool(told & {"mask", "prune"})
+    exact = update.manifest.client.name == "fedsgd" or any(defense.leaves in ("largest", "some") for defense in named)
     zeroed = exact and not signs and _is_zeroed(tensors)
     pruned = zeroed and is_pruned(tensors)
-    return Seen(signs, zeroed and not pruned, pruned, "dpsgd" in told)
+    return Seen(signs, zeroed and not pruned, pruned, any(defense.clips for defense in named))
 
 
 def surviving(update: Update) -> dict[str, Tensor]:

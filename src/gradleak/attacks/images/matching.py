@@ -11,14 +11,12 @@ from torch import Tensor
 
 from gradleak.attacks.base import AttackOptions
 from gradleak.core.errors import GradleakError
-from gradleak.core.parameters import split_spec
+from gradleak.defenses import known_defenses
 from gradleak.models.image import ImageModel
 from gradleak.models.image_gradients import batch_gradients
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
-# Defences after which a zero says nothing about the gradient.
-ZEROING = {"prune", "mask"}
 TINY = 1e-12
 
 Hinge = Literal["share", "sum"]
@@ -59,9 +57,11 @@ class GradientMatcher:
         if any(list(update.tensors) != self.names for update in updates):
             raise GradleakError("updates that are attacked together must hold the same tensors")
         self.targets = flat_updates(updates).to(model.device)
-        names = {split_spec(spec)[0] for update in updates for spec in update.manifest.defenses}
-        self.signs = "sign" in names
-        self.kept = (self.targets != 0).float() if names & ZEROING and not self.signs else None
+        named = {spec for update in updates for spec in update.manifest.defenses}
+        leaves = {defense.leaves for defense in known_defenses(sorted(named)) if defense is not None}
+        self.signs = "signs" in leaves
+        # Where coordinates were left out, a zero says nothing about the gradient.
+        self.kept = (self.targets != 0).float() if leaves & {"largest", "some"} and not self.signs else None
 
     def distances(self, pixels: Tensor, labels: Tensor, which: Tensor) -> Tensor:
         """Row by row, how far the gradient of these images is from the update that `which` names."""

@@ -17,7 +17,7 @@ from gradleak.core import assets
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder
-from gradleak.core.parameters import checked
+from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import read_data
 from gradleak.defenses import parse_defenses
@@ -92,7 +92,7 @@ def usual_network(model: TextModel, **given: Any) -> NetworkSettings:
         "share": min(0.1, MOST_BINS / coordinates),
     }
     said = {name: value for name, value in given.items() if value is not None}
-    return checked(NetworkSettings, usual | said, "network")
+    return validated(NetworkSettings, usual | said, "network")
 
 
 def texts_of(source: str | Path | Sequence[str], progress: Progress = SILENT) -> list[str]:

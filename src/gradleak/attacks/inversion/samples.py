@@ -25,7 +25,7 @@ class SampleGradients:
     def __init__(self, model: TextModel, names: Sequence[str]) -> None:
         self.model = model
         self.shapes = {name: tuple(model.parameters()[name].shape) for name in names}
-        self._capture = Capture(model.module, names)
+        self._capture = Capture(model.module, names, model.adapter.family.rules)
         self._unreached: set[str] = set()
         head = model.adapter.output_layer
         wanted = {id(model.parameters()[name]) for name in names}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.auxiliary import Auxiliary
-from gradleak.attacks.inversion.defended import acts_on_parts, check_learnable, defend, is_random
+from gradleak.attacks.inversion.defended import check_learnable, defend
 from gradleak.attacks.inversion.features import Guess, Hashed
 from gradleak.attacks.inversion.networks import IGNORED, NetworkSettings, TokenInverter
 from gradleak.attacks.inversion.reading import features_for, inverter_for, tell
@@ -58,7 +58,8 @@ class TextProblem(Problem):
         self._noise = last.sigma if settings.features == "hashed" and isinstance(last, GaussianNoise) else None
         self._chain = list(defenses)
         self._defenses = list(defenses[:-1] if self._noise is not None else defenses)
-        needed = self.features.names if acts_on_parts(self._defenses) else trained
+        alone = all(defense.coordinatewise for defense in self._defenses)
+        needed = self.features.names if alone else trained
         self._gradients = SampleGradients(model, needed)
         self._kept = self._memory()
         self.network = inverter_for(settings, self.features, model, seed)
@@ -163,8 +164,8 @@ class TextProblem(Problem):
     def _memory(self) -> Tensor | None:
         """Room for all sequences' features where they come again the same: hashed ones, no chance in the defence."""
         count, size = len(self.auxiliary.sequences), self.features.size
-        again = self.settings.features == "hashed" and not self.auxiliary.pseudo and not is_random(self._defenses)
-        if not again or count * size > KEPT:
+        by_chance = self.auxiliary.pseudo or any(defense.random for defense in self._defenses)
+        if self.settings.features != "hashed" or by_chance or count * size > KEPT:
             return None
         self._known = torch.zeros(count, dtype=torch.bool)
         return torch.empty(count, size)

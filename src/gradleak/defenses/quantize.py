@@ -1,4 +1,4 @@
-"""Sending coordinates coarsely: their signs alone, or a few bits each."""
+"""Sending a few bits a coordinate."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ from gradleak.defenses.base import Defense
 from gradleak.models.base import Target
 
 
-class SignCompression(Defense):
-    name = "sign"
-    summary = "only the sign of every coordinate is sent"
-    reveals = "that the values are signs: they are -1, 0 or 1"
-
-    def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
-        return {name: tensor.sign() for name, tensor in tensors.items()}
-
-
 class Quantization(Defense):
-    name = "quantize"
     summary = "every tensor is rounded to evenly spaced values between plus and minus its largest one"
     reveals = "the spacing of a tensor's values, which bounds the error on each"
+    random = False
 
     bits: int = Field(8, ge=2, le=16, description="bits a coordinate")
 

@@ -1,0 +1,49 @@
+"""Where each supported architecture keeps its parts.
+
+A family is a declaration, not code: dotted paths from the model's base, found by module identity. Attacks and
+selections speak in roles ("query", "ffn_out") and never in pieces of parameter names. Another package adds a family
+by `FAMILIES.register(family)`, or by an entry point of the group `gradleak.families`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from gradleak.core.errors import GradleakError
+from gradleak.core.registry import Registry
+from gradleak.models.families.base import ROLES, Family, Fused, Kind, Task
+
+__all__ = ["FAMILIES", "ROLES", "Family", "Fused", "Kind", "Task", "family_of", "known_roles"]
+
+FAMILIES: Registry[Family] = Registry(
+    "family",
+    {
+        "bert": "gradleak.models.families.bert:BERT",
+        "distilbert": "gradleak.models.families.distilbert:DISTILBERT",
+        "gpt2": "gradleak.models.families.gpt2:GPT2",
+        "llama": "gradleak.models.families.llama:LLAMA",
+        "mpnet": "gradleak.models.families.mpnet:MPNET",
+        "roberta": "gradleak.models.families.roberta:ROBERTA",
+    },
+    base=Family,
+    group="gradleak.families",
+    instances=True,
+)
+
+
+def family_of(model_type: str) -> Family:
+    """The family of a Hugging Face `model_type`, or an error that lists those supported."""
+    if model_type not in FAMILIES:  # asked first: a model's files must not name a module to import
+        raise GradleakError(
+            f"models of type {model_type!r} are not supported; supported families: {', '.join(FAMILIES.names())}"
+        )
+    return FAMILIES.get(model_type)
+
+
+def known_roles() -> list[str]:
+    """The modules of a layer that any family knows."""
+    roles = dict.fromkeys(ROLES)
+    for name in FAMILIES.names():
+        with suppress(GradleakError):  # a broken package is told of when its models are loaded
+            roles.update(dict.fromkeys(FAMILIES.get(name).roles))
+    return list(roles)
