@@ -35,6 +35,7 @@ IMAGE_ATTACKS: Registry[type[Attack]] = Registry(
         "lti": "gradleak.attacks.images.lti:ImageLti",
     },
     base=ImageAttack,
+    group="gradleak.image_attacks",
 )
 DEFAULT_ATTACK: dict[Modality, str] = {"text": "auto", "images": "lti"}
 

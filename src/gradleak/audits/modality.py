@@ -113,7 +113,12 @@ class Modality(ABC, Generic[Model, Data, Batch]):
 
     @abstractmethod
     def control(
-        self, method: Attack, trials: Sequence[Attacked[Batch]], model: Model, data: Sequence[Data], progress: Progress
+        self,
+        method: Attack,
+        trials: Sequence[Attacked[Batch]],
+        model: Model,
+        data: Sequence[Data],
+        progress: Progress,
     ) -> list[ControlScores]:
         """What guessing reaches on every trial, with no look at its tensors."""
 
@@ -139,7 +144,11 @@ class Truth(BaseModel, extra="forbid"):
 
 
 MODALITIES: Registry[Modality[Any, Any, Any]] = Registry(
-    "modality", {"text": "gradleak.audits.text:TEXT", "images": "gradleak.audits.images:IMAGES"}
+    "modality",
+    {"text": "gradleak.audits.text:TEXT", "images": "gradleak.audits.images:IMAGES"},
+    base=Modality,
+    group="gradleak.modalities",
+    instances=True,
 )
 
 
@@ -155,7 +164,9 @@ def completed(spec: AuditSpec, modality: str) -> AuditSpec:
         raise GradleakError(f"{unused[0]!r} means nothing for {modality}, which {spec.model} reads")
     for name in spec.metrics:
         if METRICS.get(name).modality != modality:
-            raise GradleakError(f"the metric {name!r} compares {METRICS.get(name).modality}, {spec.model} is of {modality}")
+            raise GradleakError(
+                f"the metric {name!r} compares {METRICS.get(name).modality}, {spec.model} is of {modality}"
+            )
     spec = spec if spec.attack is not None else spec.with_(attack=DEFAULT_ATTACK[modality])
     method_of(spec, modality)
     return spec

@@ -17,9 +17,9 @@ from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
+from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
-from gradleak.core.yaml_files import settings_of
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
 from gradleak.scoring.interval import Interval, bootstrap
@@ -56,7 +56,7 @@ def audit(
         spec = model.with_(**settings) if settings else model
     else:
         named = {} if isinstance(model, Target) else {"model": str(model)}
-        spec = settings_of(AuditSpec, {**settings, **named}, "audit")
+        spec = validated(AuditSpec, {**settings, **named}, "audit")
     if isinstance(data, str | Path):
         spec, data = spec.with_(data=str(data)), None
     target = model if isinstance(model, Target) else None
@@ -73,9 +73,7 @@ def audit(
 
 def load_target(spec: AuditSpec, progress: Progress = SILENT) -> Target:
     """The model of a spec."""
-    return load_model(
-        spec.model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress
-    )
+    return load_model(spec.model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,7 @@ class ClientSide:
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
-        return Attacked(
-            self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i)
-        )
+        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i))
 
     def measure(self, i: int, trial: Attacked[Any], control: ControlScores) -> None:
         """Compare what the attack made of a batch with the batch."""

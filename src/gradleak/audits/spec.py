@@ -15,8 +15,9 @@ from pydantic.fields import FieldInfo
 
 from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
-from gradleak.core.yaml_files import read_yaml, settings_of
+from gradleak.core.yaml_files import read_yaml
 from gradleak.models.families import Task
 from gradleak.models.selection import ALL, parse_selection
 from gradleak.updates.update import GRANTS, ClientRule
@@ -177,7 +178,7 @@ def load_spec(path: Path | None, changes: Mapping[str, Any]) -> AuditSpec:
     values = {} if path is None else read_yaml(path)
     options = {**_table(values.get("options")), **_table(changes.get("options"))}
     values = {**values, **changes, **({"options": options} if options else {})}
-    return settings_of(AuditSpec, values, "the command line" if path is None else str(path))
+    return validated(AuditSpec, values, "the command line" if path is None else str(path))
 
 
 def _table(value: object) -> dict[str, Any]:

@@ -25,7 +25,11 @@ RUNS = Path("gradleak-runs")
 
 
 @app.command()
-@takes(names=("model", "trials", "seed", "device", "options"), run=True, helps={"model": "Another model than the recipe's."})
+@takes(
+    names=("model", "trials", "seed", "device", "options"),
+    run=True,
+    helps={"model": "Another model than the recipe's."},
+)
 def reproduce(
     given: dict[str, Any],
     flags: RunFlags,
@@ -79,11 +83,12 @@ def utility(
     seeds: Annotated[int, typer.Option(help="Repetitions, each with its own split, draws and noise.")] = 3,
     test_rows: Annotated[int, typer.Option(help="Rows held out and scored.")] = 200,
     budget: BudgetText = None,
-    out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = RUNS / "utility",
+    out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = RUNS
+    / "utility",
 ) -> None:
     """Train in simulated federated rounds under each defence, and show what it costs; run again to continue."""
     from gradleak.audits.spec import load_spec
-    from gradleak.core.yaml_files import settings_of
+    from gradleak.core.parameters import validated
     from gradleak.defenses.chains import parse_chains
     from gradleak.experiments.utility import Utility, UtilitySpec
     from gradleak.training.rounds import RoundSettings
@@ -91,7 +96,7 @@ def utility(
     values = {"rounds": rounds, "clients": clients, "batch_size": batch_size, "lr": lr, "seeds": seeds}
     spec = UtilitySpec(
         audit=load_spec(None, given),
-        rounds=settings_of(RoundSettings, {**values, "test_rows": test_rows}, "utility"),
+        rounds=validated(RoundSettings, {**values, "test_rows": test_rows}, "utility"),
         defenses=tuple(parse_chains(defense or [])),
     )
     perform(Utility(spec), out, flags, budget, lambda result: _show_utility(result, out))

@@ -40,13 +40,12 @@ class RunFlags:
 
     def options(self, device: str, **changes: Any) -> RunOptions:
         """The same for the runner; `changes` are what an experiment's own file decides."""
-        from gradleak.core.parameters import split_parameters
-        from gradleak.core.yaml_files import settings_of
+        from gradleak.core.parameters import split_parameters, validated
         from gradleak.experiments.experiment import RunOptions
         from gradleak.experiments.runner.cell import Limits
 
         _, values = split_parameters(f"limits:{self.limits or ''}")
-        limits = {"limits": settings_of(Limits, values, "--limits")} if values else {}
+        limits = {"limits": validated(Limits, values, "--limits")} if values else {}
         chosen: dict[str, Any] = {"threads": self.threads, **changes, **limits}
         options = RunOptions(workers=self.workers, retry_failed=self.retry_failed, **chosen)
         return RunOptions(**{**vars(options), "crew": self._crew(options, device)})

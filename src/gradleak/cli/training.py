@@ -86,12 +86,12 @@ def train_inverter(
     from gradleak.attacks.inversion.run import usual_network
     from gradleak.attacks.inversion.training import TrainSettings
     from gradleak.audits.spec import load_spec
-    from gradleak.core.yaml_files import settings_of
+    from gradleak.core.parameters import validated
     from gradleak.models.load import load_text_model
 
     spec = load_spec(None, given)
     limit = spec.time_limit()
-    settings = settings_of(TrainSettings, drop_unset(steps=steps, batch=batch, lr=lr, seed=seed), "training")
+    settings = validated(TrainSettings, drop_unset(steps=steps, batch=batch, lr=lr, seed=seed), "training")
     with live(limit) as progress:
         target = load_text_model(
             model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress

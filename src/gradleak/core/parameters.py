@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -34,15 +34,37 @@ def split_parameters(text: str, *, modules: bool = True) -> tuple[str, dict[str,
     return name, values
 
 
-def validated(kind: type[Model], values: Mapping[str, object], where: str) -> Model:
-    """A pydantic model of these values, or one clear line about the first that is wrong."""
+def validated(kind: type[Model], values: Mapping[str, Any], where: str) -> Model:
+    """These values as settings of a kind; an unknown key is answered with the nearest ones that exist there."""
     try:
         return kind.model_validate(dict(values))
+    except GradleakError as error:
+        raise GradleakError(f"{where}: {error}") from error
     except ValidationError as error:
-        # A misspelt name explains why another is missing, so it goes first.
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        key = str(first["loc"][0]) if first["loc"] else ""
+        # A misspelt key explains that another is missing, so it comes first.
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+        place = first["loc"]
+        key = ".".join(str(part) for part in place)
         if first["type"] == "extra_forbidden":
-            raise GradleakError(f"{where}: unknown value {key!r}; {suggest(key, kind.model_fields)}") from error
+            names = _names_at(kind, place[:-1])
+            raise GradleakError(f"{where}: unknown key {key!r}; {suggest(str(place[-1]), names)}") from error
         message = first["msg"].removeprefix("Value error, ")
         raise GradleakError(f"{where}: {f'{key}: ' if key else ''}{message}") from error
+
+
+def _names_at(kind: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """The keys that exist where an unknown one stands; `kind.keys()` where some are those of a nested model."""
+    for part in place:
+        field = kind.model_fields.get(part) if isinstance(part, str) else None
+        if field is not None:
+            kind = next(_models_in(field.annotation), kind)
+    listing = getattr(kind, "keys_in_files", None)
+    return list(listing()) if listing is not None else list(kind.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The settings that an annotation such as `tuple[Some, ...] | None` holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

@@ -16,8 +16,8 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.environment import Environment, describe
 from gradleak.core.files import write_text
+from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
-from gradleak.core.yaml_files import settings_of
 from gradleak.defenses.chains import Chain, canonical, label, parse_chains
 from gradleak.experiments.experiment import (
     Experiment,
@@ -209,8 +209,8 @@ def utility(
     named = {} if isinstance(model, Target) else {"model": str(model)}
     source = {"data": str(data)} if isinstance(data, str | Path) else {}
     spec = UtilitySpec(
-        audit=settings_of(AuditSpec, {**settings, **named, **source}, "utility"),
-        rounds=settings_of(RoundSettings, own, "utility"),
+        audit=validated(AuditSpec, {**settings, **named, **source}, "utility"),
+        rounds=validated(RoundSettings, own, "utility"),
         defenses=tuple(parse_chains(defenses)),
     )
     rows = None if data is None or source else data

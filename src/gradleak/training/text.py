@@ -49,7 +49,9 @@ class TextLearner(Learner[TextExample]):
         return Client(model, client=rule, defenses=defenses)
 
     def update(self, client: Client, examples: Sequence[TextExample], seed: int) -> Update:
-        return client.update([example.row.text for example in examples], [example.label for example in examples], seed)
+        return client.update(
+            [example.row.text for example in examples], [example.label for example in examples], seed
+        )
 
     def quality(self, model: TextModel, examples: Sequence[TextExample]) -> dict[str, float]:
         if model.task == "causal-lm":

@@ -11,8 +11,8 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.core.environment import Environment
 from gradleak.core.files import write_text
 from gradleak.experiments.experiment import ExperimentStatus
-from gradleak.scoring.metrics import label_of
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import label_of
 
 FILE = "checkpoints.json"
 

@@ -63,9 +63,7 @@ def learned(utility: Interval, metric: Metric, floor: float) -> bool:
 def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str | None:
     """Why the undefended setting gives nothing to compare with, if it does not."""
     if plain is None or plain.status == "unfinished" or plain.score is None or plain.utility is None or floor is None:
-        return (
-            "No advice yet: the undefended setting is not measured to its end; run the same command again to continue."
-        )
+        return "No advice yet: the undefended setting is not measured to its end; run the same command again to continue."
     score = plain.score
     if score.leak.low <= score.control.high:
         return (

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.yaml_files import read_yaml, settings_of
+from gradleak.core.parameters import validated
+from gradleak.core.yaml_files import read_yaml
 from gradleak.defenses.chains import Chain, chain_list, parse_chains
 from gradleak.experiments.frontier.advice import TOLERANCE
 from gradleak.experiments.specs import AttackChoice, ExperimentSpec
@@ -55,4 +56,4 @@ class FrontierSpec(ExperimentSpec):
 
 def load_frontier(path: Path, changes: Mapping[str, Any]) -> FrontierSpec:
     """The frontier of a YAML file with the given values on top."""
-    return settings_of(FrontierSpec, {**read_yaml(path), **changes}, str(path))
+    return validated(FrontierSpec, {**read_yaml(path), **changes}, str(path))

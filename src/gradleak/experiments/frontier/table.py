@@ -51,7 +51,11 @@ def frontier_table(result: Frontier) -> tuple[list[str], list[list[str]]]:
 
 
 def print_frontier(result: Frontier, console: Console) -> None:
-    _print(f"{label_of(result.measure)} of every attack, and what the model learns; 95 % intervals", *frontier_table(result), console)
+    _print(
+        f"{label_of(result.measure)} of every attack, and what the model learns; 95 % intervals",
+        *frontier_table(result),
+        console,
+    )
     if result.status != "completed":
         console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
     console.print(result.advice, style="bold", highlight=False, markup=False)

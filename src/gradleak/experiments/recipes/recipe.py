@@ -9,8 +9,9 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
-from gradleak.core.yaml_files import read_yaml, settings_of
+from gradleak.core.yaml_files import read_yaml
 from gradleak.experiments.runner.jobs import InverterSpec
 from gradleak.experiments.specs import ExperimentSpec
 from gradleak.scoring.metrics import METRICS
@@ -112,4 +113,4 @@ def load_recipe(name: str) -> Recipe:
         values = read_yaml(Path(name))
     else:
         raise GradleakError(f"unknown recipe {name!r}; {suggest(name, recipe_names())}")
-    return settings_of(Recipe, values, f"recipe {name}")
+    return validated(Recipe, values, f"recipe {name}")

@@ -10,11 +10,10 @@ from typing import Any
 
 from gradleak.attacks import attacks_for
 from gradleak.audits.results import Results
-from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
-from gradleak.core.yaml_files import settings_of
 from gradleak.defenses.chains import parse_chains
 from gradleak.experiments.experiment import (
     Experiment,
@@ -69,7 +68,7 @@ class RecipeExperiment(Experiment[Reproduced]):
             self.utility = Utility(
                 UtilitySpec(
                     audit=self.audit.with_(data=self._place(part.data), metrics=()),
-                    rounds=settings_of(RoundSettings, part.rounds, "utility"),
+                    rounds=validated(RoundSettings, part.rounds, "utility"),
                     defenses=tuple(parse_chains([line.defenses for line in recipe.cells if line.defenses])),
                 )
             )
@@ -98,7 +97,9 @@ class RecipeExperiment(Experiment[Reproduced]):
         spec = self.audit.with_(**chosen, data=self._place(line.data), options={**line.options, **own})
         inverter = line.inverter
         if inverter is not None:
-            places = {name: None if (n := getattr(inverter, name)) is None else self._place(n) for name in ("aux", "other")}
+            places = {
+                name: None if (n := getattr(inverter, name)) is None else self._place(n) for name in ("aux", "other")
+            }
             inverter = inverter.model_copy(update=places)
         return AuditJob(spec=subjects.completed(spec), inverter=inverter)
 
@@ -139,7 +140,5 @@ def reproduce(
     `attack_options` go to every attack that has them; further keywords change the audit of all lines: model, trials,
     seed, device.
     """
-    experiment = RecipeExperiment(
-        recipe, data_dir=Path(data_dir), changes=changes, only=only, options=attack_options
-    )
+    experiment = RecipeExperiment(recipe, data_dir=Path(data_dir), changes=changes, only=only, options=attack_options)
     return run_experiment(experiment, out, options=options, budget=budget, progress=progress)

@@ -162,6 +162,7 @@ class TrainingJob(_Model):
 
 Job = AuditJob | TrainingJob
 
+
 @functools.lru_cache(maxsize=64)
 def _digest_texts(source: str | None) -> str | None:
     return None if source is None else TEXT.digest(read_rows(source))

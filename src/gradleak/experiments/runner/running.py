@@ -123,9 +123,7 @@ def _texts(source: str | None) -> list[str]:
     return [] if source is None else [row.text for row in read_rows(source)]
 
 
-def _train(
-    job: TrainingJob, model: Target, subjects: Subjects, budget: Budget, progress: Progress
-) -> Learned | None:
+def _train(job: TrainingJob, model: Target, subjects: Subjects, budget: Budget, progress: Progress) -> Learned | None:
     """How good the model gets; None if the budget ended the training."""
     started, spec = time.monotonic(), job.spec
     learner = MODALITIES.get(model.modality).learner(subjects.data(spec), model)

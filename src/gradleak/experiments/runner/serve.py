@@ -87,9 +87,7 @@ def _run(request: dict[str, Any], subjects: Subjects, send: Messages) -> list[di
 
     cells = tuple(map(Cell.model_validate, request["cells"]))
     limits = Limits.model_validate(request["limits"])
-    done = run_cells(
-        cells, limits, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send)
-    )
+    done = run_cells(cells, limits, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send))
     return [cell.model_dump(mode="json") for cell in done]
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gradleak.core.budget import LimitName
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import PRIVATE, output_folder, write_text
-from gradleak.experiments.runner.cell import Limits, Status, EndedCell
+from gradleak.experiments.runner.cell import EndedCell, Limits, Status
 
 CELLS, CLAIMS, LOG, PLAN = "cells", "claims", "log.jsonl", "plan.json"
 

@@ -20,7 +20,7 @@ import torch
 
 from gradleak.core.budget import LimitName
 from gradleak.core.memory import free_memory
-from gradleak.experiments.runner.cell import Ends, Group, Limits, EndedCell
+from gradleak.experiments.runner.cell import EndedCell, Ends, Group, Limits
 from gradleak.experiments.runner.running import ended
 
 # An attack stops itself at its time limit. One that hangs in a library call is killed after half as long again, and

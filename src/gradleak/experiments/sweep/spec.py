@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from gradleak.audits.spec import AuditSpec, TaskName
 from gradleak.core.errors import GradleakError
-from gradleak.core.yaml_files import read_yaml, settings_of
+from gradleak.core.parameters import validated
+from gradleak.core.yaml_files import read_yaml
 from gradleak.defenses.chains import Chain, chain_list, parse_chain
 from gradleak.experiments.runner.cell import Limits
 from gradleak.experiments.specs import AttackChoice, ExperimentSpec
@@ -126,11 +127,9 @@ class SweepSpec(ExperimentSpec):
         for model, data, size, client, chain, part, attack, seed in itertools.product(*self._lists()):
             chosen = {**model.model_dump(exclude_none=True), **data.model_dump(exclude_none=True)}
             chosen |= {} if attack is None else {"attack": attack.name, "options": attack.options}
-            yield self.audit.with_(
-                **chosen, batch_size=size, client=client, defenses=chain, observe=part, seed=seed
-            )
+            yield self.audit.with_(**chosen, batch_size=size, client=client, defenses=chain, observe=part, seed=seed)
 
 
 def load_sweep(path: Path, changes: Mapping[str, Any] | None = None) -> SweepSpec:
     """The sweep of a YAML file with the given values on top."""
-    return settings_of(SweepSpec, {**read_yaml(path), **(changes or {})}, str(path))
+    return validated(SweepSpec, {**read_yaml(path), **(changes or {})}, str(path))

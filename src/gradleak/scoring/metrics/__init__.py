@@ -32,7 +32,7 @@ _BUILT_IN: dict[str, Metric | str] = {
     "lpips": f"{_HERE}.lpips:LPIPS",
     "close_images": f"{_HERE}.pixels:CLOSE_IMAGES",
 }
-METRICS: Registry[Metric] = Registry("metric", _BUILT_IN)
+METRICS: Registry[Metric] = Registry("metric", _BUILT_IN, base=Metric, group="gradleak.metrics", instances=True)
 # Asked for by the user's own object or path in this process, and so known by name from then on.
 _own: dict[str, Metric] = {}
 
