@@ -18,7 +18,7 @@ from gradleak.core.progress import Progress
 from gradleak.core.registry import Registry
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
-from gradleak.scoring.metrics import METRICS
+from gradleak.scoring.metrics import choose_metrics
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.score import Score
 from gradleak.training.learner import Learner
@@ -162,11 +162,7 @@ def completed(spec: AuditSpec, modality: str) -> AuditSpec:
     unused = sorted(spec.model_fields_set & kind.unused)
     if unused:
         raise GradleakError(f"{unused[0]!r} means nothing for {modality}, which {spec.model} reads")
-    for name in spec.metrics:
-        if METRICS.get(name).modality != modality:
-            raise GradleakError(
-                f"the metric {name!r} compares {METRICS.get(name).modality}, {spec.model} is of {modality}"
-            )
+    choose_metrics(modality, spec.metrics)
     spec = spec if spec.attack is not None else spec.with_(attack=DEFAULT_ATTACK[modality])
     method_of(spec, modality)
     return spec

@@ -1,8 +1,8 @@
 """What every experiment is: a plan, which lists jobs, and a summary, made of the cells that they became.
 
-Sweeps, maps, checkpoints, frontiers, utility and recipes differ in these two alone. Running them is the same for all:
-workers here or on a cluster, finished cells kept and never run twice, limits, a preview, one idea of what makes a kept
-result valid.
+Sweeps, maps, checkpoints, frontiers, utility and recipes differ in these two alone. Running them is the same for
+all: workers here or on a cluster, finished cells kept and never run twice, limits, a preview, and one rule for what
+makes a kept result valid.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class Finished:
 
     def completed(self, cell: Cell) -> EndedCell | None:
         """The cell if it ran to its end: what a limit ended is never taken for what could be read."""
-        end = self.ended(cell) if self.statuses.get(cell.id) == "completed" else None
-        return end
+        return self.ended(cell) if self.statuses.get(cell.id) == "completed" else None
 
     def read(self, cell: Cell, kind: type[Kept]) -> Kept | None:
         """The part of an ended cell that `kind` wants; tables of thousands of cells do not load their trials."""

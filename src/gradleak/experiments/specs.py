@@ -10,7 +10,7 @@ from gradleak.audits.spec import AuditSpec
 
 
 class AttackChoice(BaseModel):
-    """An attack with its options; the same attack may be listed with several sets of them. A bare name stands for itself."""
+    """An attack with its options, in several sets of which it may be listed; a bare name stands for itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,7 +32,7 @@ class AttackChoice(BaseModel):
 
 
 class ExperimentSpec(BaseModel):
-    """Keys of an audit stand beside the experiment's own in its file; those that it varies itself are its own only."""
+    """Keys of an audit stand beside the experiment's own in its file, but for those that it varies itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 

@@ -1,4 +1,4 @@
-"""What simulated training asks of a kind of data: examples, a client that sends updates of them, and how good a model is."""
+"""What simulated training asks of a kind of data: examples, a client that sends updates, how good a model is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""No workers at all: cells one after another in this process, to look into one with a debugger, for small experiments, and for
-models and data that only this process has.
+"""No workers at all: cells one after another in this process.
+
+To look into one with a debugger, for small experiments, and for models and data that only this process has.
 
 Nothing watches over a cell here, so memory is not limited and a cell that hangs is not killed.
 """

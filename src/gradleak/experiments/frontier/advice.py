@@ -63,13 +63,16 @@ def learned(utility: Interval, metric: Metric, floor: float) -> bool:
 def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str | None:
     """Why the undefended setting gives nothing to compare with, if it does not."""
     if plain is None or plain.status == "unfinished" or plain.score is None or plain.utility is None or floor is None:
-        return "No advice yet: the undefended setting is not measured to its end; run the same command again to continue."
+        return (
+            "No advice yet: the undefended setting is not measured to its end; "
+            "run the same command again to continue."
+        )
     score = plain.score
     if score.leak.low <= score.control.high:
         return (
             f"This run cannot tell the defences apart: even with none, the best attack ({plain.best}) is not clearly "
-            f"above guessing ({score.label} {_range(score.leak)} against {_range(score.control)}), so try stronger attacks "
-            "or more trials."
+            f"above guessing ({score.label} {_range(score.leak)} against {_range(score.control)}), so try stronger "
+            "attacks or more trials."
         )
     if not learned(plain.utility, metric, floor):
         return (
@@ -96,8 +99,9 @@ def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tol
     if unclear := kinds.get("unclear", []):
         likely = min(unclear, key=lambda point: _score(point).leak.mean)
         return (
-            f"No choice can be made yet: the interval of {likely.label} ({start.label} {_range(_score(likely).leak)}) "
-            f"reaches both guessing and the undefended leak ({_range(start.leak)}), so repeat with more trials"
+            f"No choice can be made yet: the interval of {likely.label} "
+            f"({start.label} {_range(_score(likely).leak)}) reaches both guessing and the undefended leak "
+            f"({_range(start.leak)}), so repeat with more trials"
         )
     if unchanged := kinds.get("unchanged", []):
         least = min(unchanged, key=lambda point: _score(point).leak.mean)

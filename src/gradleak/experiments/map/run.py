@@ -84,7 +84,7 @@ def leak_map(
 ) -> LeakMap:
     """Attack every module of every layer alone, every layer, all layers and the whole update.
 
-    Finished audits lie in `out/cells` and are not run again. `model` and `data` stand in for those that the spec names.
+    Finished audits lie in `out/cells` and are not run again. `model` and `data` stand in for those the spec names.
     """
     subjects = None if model is None and data is None else Subjects(model=model, data=data, progress=progress)
     limit = spec.time_limit() if budget is None else budget

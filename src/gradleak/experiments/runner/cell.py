@@ -68,7 +68,7 @@ class Hashes(_Model):
 
 
 class Seeds(_Model):
-    """Where a cell's randomness comes from: the spec's own seed, or hashes, so that neither order nor workers matter."""
+    """Where a cell's randomness comes from: the spec's seed, or hashes; neither order nor workers matter."""
 
     data: int = Field(description="of the texts, the clients' noise and the control: the same for every attack")
     attack: int = Field(description="of the attack")

@@ -37,9 +37,9 @@ def plan_cells(planned: Iterable[Planned], subjects: Subjects, threads: int, see
 def make_cell(job: Job, subjects: Subjects, threads: int, seeds: SeedRule) -> Cell:
     """The cell of a job.
 
-    Derived seeds: texts and clients' noise come from the data and the spec's seed alone, so that cells which differ in
-    the attack, the defence or the model face the same private batches. The attack's own randomness comes from all that
-    decides the result but the code: what a change to the code does is seen under the same draws.
+    Derived seeds: texts and clients' noise come from the data and the spec's seed alone, so that cells which differ
+    in the attack, the defence or the model face the same private batches. The attack's own randomness comes from all
+    that decides the result but the code: what a change to the code does is seen under the same draws.
     """
     spec, modality = job.spec, subjects.modality(job.spec)
     model, data = subjects.model_hash(spec), subjects.data_hash(spec)

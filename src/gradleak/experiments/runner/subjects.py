@@ -1,4 +1,4 @@
-"""The models and data that cells are about: loaded when they are needed, kept for the next cells, known by their hashes."""
+"""The models and data that cells are about: loaded when needed, kept for the next cells, known by their hashes."""
 
 from __future__ import annotations
 
