@@ -26,17 +26,28 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from blobs import SMALL, blobs, write_npz
 from tiny import CASES, tiny_model, tiny_tokenizer
 
-from gradleak import GradleakError, audit, audit_checkpoints, audit_images, frontier, leak_map, sweep
-from gradleak.attacks.inversion.networks import NetworkSettings
-from gradleak.attacks.inversion.run import train_inverter
-from gradleak.attacks.inversion.training import TrainSettings
-from gradleak.audits.spec import AuditConfig
-from gradleak.core.progress import SILENT
-from gradleak.data.texts import read_data
-from gradleak.experiments.frontier.config import load_frontier
-from gradleak.experiments.reproduce import load_recipe, markdown, reproduce, reproduce_utility
-from gradleak.experiments.sweep.plan import SweepConfig
-from gradleak.training.finetune import FinetuneSettings, finetune
+from gradleak import (  # noqa: E402
+    AuditSpec,
+    Budget,
+    GradleakError,
+    RunOptions,
+    SweepSpec,
+    audit,
+    audit_checkpoints,
+    frontier,
+    leak_map,
+    load_frontier,
+    load_recipe,
+    reproduce,
+    sweep,
+    train_inverter,
+)
+from gradleak.attacks.inversion.networks import NetworkSettings  # noqa: E402
+from gradleak.attacks.inversion.training import TrainSettings  # noqa: E402
+from gradleak.core.progress import SILENT  # noqa: E402
+from gradleak.data.texts import read_data  # noqa: E402
+from gradleak.experiments.recipes.table import markdown  # noqa: E402
+from gradleak.training.finetune import FinetuneSettings, finetune  # noqa: E402
 
 FILE = Path(__file__).with_name("goldens.json")
 TOLD = ("batch_size", "labels", "lengths")
@@ -141,7 +152,7 @@ def _lti(place: Path) -> Any:
 
 
 def _map(place: Path) -> Any:
-    config = AuditConfig(
+    config = AuditSpec(
         model=str(_model(place)), attack="lamp-cos", options=LAMP, known=TOLD, trials=2, batch_size=1, seed=2,
         max_tokens=14,
     )  # fmt: skip
@@ -154,10 +165,8 @@ def _map(place: Path) -> Any:
 def _checkpoints(place: Path) -> Any:
     model = tiny_model("gpt2", "causal-lm")
     settings = FinetuneSettings.usual("causal-lm", epochs=1, lr=3e-3, batch_size=None, checkpoints=2, seed=0)
-    from gradleak.core.budget import Budget
-
     finetune(model, read_data(), place / "trained", settings, Budget(), SILENT)
-    config = AuditConfig(
+    config = AuditSpec(
         model=str(place / "trained"), attack="dlg", options=SEARCH, known=("batch_size", "lengths"), trials=3,
         batch_size=2, max_tokens=40,
     )  # fmt: skip
@@ -188,7 +197,7 @@ def _frontier(place: Path) -> Any:
 
 
 def _sweep(place: Path) -> Any:
-    config = SweepConfig.model_validate(
+    config = SweepSpec.model_validate(
         {
             "models": [str(_model(place))],
             "attacks": ["exact", {"name": "lamp-cos", "options": LAMP}],
@@ -201,7 +210,7 @@ def _sweep(place: Path) -> Any:
             "together": 2,
         }
     )
-    lines = sweep(config, place / "sweep", workers=2).lines
+    lines = sweep(config, place / "sweep", options=RunOptions(workers=2)).lines
     return [{name: value for name, value in line.items() if name not in ("cell", "model")} for line in lines]
 
 
@@ -223,12 +232,11 @@ def _recipe(place: Path) -> Any:
     (place / "cola_train.tsv").write_text("\n".join(lines))
     (place / "small.yaml").write_text(RECIPE)
     recipe, model = load_recipe(str(place / "small.yaml")), str(_model(place))
-    done = list(reproduce(recipe, data_dir=place, out=place / "out", model=model, progress=SILENT))
-    learned = reproduce_utility(recipe, data_dir=place, out=place / "utility", model=model, progress=SILENT)
-    assert learned is not None
+    done = reproduce(recipe, place / "out", data_dir=place, model=model)
+    assert done.utility is not None
     # The seconds of a trial differ from run to run.
-    table = re.sub(r"\| 2 \| \d+ \|", "| 2 | s |", markdown(recipe, done))
-    return {"table": table, "cells": [kept(results) for _, results in done], "utility": _utility(learned)}
+    table = re.sub(r"\| 2 \| \d+ \|", "| 2 | s |", markdown(done))
+    return {"table": table, "cells": [kept(results) for _, results in done.lines], "utility": _utility(done.utility)}
 
 
 def _utility(learned: Any) -> Any:
@@ -248,7 +256,7 @@ def _images(attack: str, options: dict[str, Any], defense: str, **settings: Any)
     def run(place: Path) -> Any:
         data = write_npz(place / "blobs.npz", blobs(12), blobs(64, seed=1))
         usual = {"trials": 3, "seed": 1, "defenses": [defense] if defense else []}
-        return kept(audit_images(SMALL, data=data, attack=attack, options=options, **{**usual, **settings}))
+        return kept(audit(SMALL, data=data, attack=attack, options=options, **{**usual, **settings}))
 
     return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradleak.attacks.base import Attack
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.core.registry import Registry
-from gradleak.models.base import Modality
+from gradleak.models.tasks import Modality
 
 ATTACKS: Registry[type[Attack]] = Registry(
     "attack",

@@ -16,7 +16,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
 from gradleak.data.pictures import Pictures
-from gradleak.models.base import Modality
+from gradleak.models.tasks import Modality
 from gradleak.updates.update import Update
 
 

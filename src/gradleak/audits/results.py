@@ -12,8 +12,9 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
-from gradleak.models.base import MODALITIES, Modality, Target, TargetTask
+from gradleak.models.base import Target
 from gradleak.models.selection import count_parameters, share_of
+from gradleak.models.tasks import MODALITY_OF, Modality, TargetTask
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.score import Pair
@@ -58,7 +59,7 @@ class Scenario(_Model):
     @property
     def modality(self) -> Modality:
         """What its examples are: text or images."""
-        return MODALITIES[self.task]
+        return MODALITY_OF[self.task]
 
 
 class AttackInfo(_Model):

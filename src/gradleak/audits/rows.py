@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradleak.models.base import Modality
+from gradleak.models.tasks import Modality
 from gradleak.scoring.metrics import METRICS, find_metric, in_order, metric_names
 from gradleak.scoring.score import Pair
 

@@ -23,8 +23,8 @@ from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
 from gradleak.scoring.interval import Interval, bootstrap
-from gradleak.scoring.metrics import range_of
-from gradleak.scoring.score import by_metric
+from gradleak.scoring.metric import by_metric
+from gradleak.scoring.metrics import prepare_metrics, range_of
 from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
@@ -61,11 +61,13 @@ def audit(
         spec, data = spec.with_(data=str(data)), None
     target = model if isinstance(model, Target) else None
     # Refuse bad settings before any work.
-    spec = completed(spec, modality_of_source(spec.model) if target is None else target.modality)
+    modality = modality_of_source(spec.model) if target is None else target.modality
+    spec = completed(spec, modality)
+    prepare_metrics(modality, spec.metrics, progress)
     if target is None:
         target = load_target(spec, progress)
-    modality = modality_of(target)
-    case = AuditCase(spec, modality.read(spec) if data is None else modality.given(data), in_memory=data is not None)
+    offer = modality_of(target)
+    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     limit = spec.time_limit() if budget is None else Budget.of(budget)
     (results,) = audit_together([case], target, method_of(spec, target.modality), budget=limit, progress=progress)
     return results
@@ -106,7 +108,10 @@ def audit_together(
             [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary([side for side, _ in portion])
         )
         answers = run_attack(method, updates, model, context)
-        trials = [side.attacked(i, *pair) for (side, i), *pair in zip(portion, updates, answers, strict=True)]
+        trials = [
+            side.attacked(i, update, answer)
+            for (side, i), update, answer in zip(portion, updates, answers, strict=True)
+        ]
         data = [side.case.data for side, _ in portion]
         controls = modality_of(model).control(method, trials, model, data, progress)
         for (side, i), trial, control in zip(portion, trials, controls, strict=True):

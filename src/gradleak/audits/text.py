@@ -21,8 +21,9 @@ from gradleak.data.draws import TextBatch, draw_texts
 from gradleak.data.texts import Row
 from gradleak.models.text import TextModel
 from gradleak.scoring.found import found_accuracy
+from gradleak.scoring.metric import mean_scores
 from gradleak.scoring.pieces import total
-from gradleak.scoring.score import Score, mean_scores, score
+from gradleak.scoring.score import Score, score
 from gradleak.scoring.truth import truth_distance
 from gradleak.training.text import TextLearner
 from gradleak.updates.update import Known, Update

@@ -9,15 +9,16 @@ from pathlib import Path
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder
 from gradleak.core.progress import SILENT, Progress
-from gradleak.experiments.frontier.config import AttackSpec
+from gradleak.experiments.experiment import Finished
 from gradleak.experiments.runner.cell import Limits
-from gradleak.experiments.runner.identity import plan_cells
-from gradleak.experiments.runner.known import KnownModels
 from gradleak.experiments.runner.loop import look
+from gradleak.experiments.runner.plan import plan_cells
 from gradleak.experiments.runner.running import run_cells
 from gradleak.experiments.runner.store import CELLS, Store
-from gradleak.experiments.sweep.plan import ModelSpec, SweepConfig
-from gradleak.experiments.sweep.table import lines, write_table
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.sweep.run import Sweep
+from gradleak.experiments.sweep.spec import SweepSpec
+from gradleak.experiments.sweep.table import table_lines, write_table
 
 
 @dataclass(frozen=True)
@@ -29,33 +30,36 @@ class StoreBench:
     seconds: dict[str, tuple[float, float]]
 
     def __str__(self) -> str:
-        told = [
+        lines = [
             f"  {name:<28} {wall:7.1f} s, {busy:6.1f} s of it computing, {1e3 * busy / self.cells:6.2f} ms a cell"
             for name, (busy, wall) in self.seconds.items()
         ]
-        return "\n".join([f"{self.cells:,} cells, {self.megabytes:,.0f} MB", *told])
+        return "\n".join([f"{self.cells:,} cells, {self.megabytes:,.0f} MB", *lines])
 
 
 def bench_store(folder: Path, model: str, cells: int, progress: Progress = SILENT) -> StoreBench:
     """Plan so many cells, claim, log and write each as if it had just ended, look them over, make the table."""
     seconds: dict[str, tuple[float, float]] = {}
-    known = KnownModels()
-    config = SweepConfig(
-        models=(ModelSpec(model=model),),
-        batch_sizes=(1, 2, 4, 8),
-        defenses=((), ("sign",), ("noise:sigma=0.001",), ("noise:sigma=0.01",), ("frozen",)),
-        attacks=(AttackSpec(name="bag"), AttackSpec(name="exact"), AttackSpec(name="tag"), AttackSpec(name="auto")),
-        seeds=range(max(1, cells // 80)),
-        trials=4,
+    spec = SweepSpec.model_validate(
+        {
+            "models": [model],
+            "batch_sizes": [1, 2, 4, 8],
+            "defenses": ["none", "sign", "noise:sigma=0.001", "noise:sigma=0.01", "frozen"],
+            "attacks": ["bag", "exact", "tag", "auto"],
+            "seeds": max(1, cells // 80),
+            "trials": 4,
+        }
     )
+    subjects = Subjects()
     with output_folder(folder):
         if any(folder.iterdir()):
             raise GradleakError(f"{folder} is not empty; give a new folder")
         with _timed(seconds, "plan, the model loaded once"):
-            planned = plan_cells(config, known)
+            planned = plan_cells(Sweep(spec).jobs(subjects), subjects, 1, Sweep.seeds)
         with _timed(seconds, "plan again, the model known"):
-            plan_cells(config, known)
-        (done,) = run_cells((planned[0],), Limits())
+            again = Subjects(known=subjects.known)
+            plan_cells(Sweep(spec).jobs(again), again, 1, Sweep.seeds)
+        (done,) = run_cells((planned[0],), Limits(), subjects)
         with Store(folder) as store:
             progress.begin("writing", len(planned), "cells")
             with _timed(seconds, "claim, log and write all"):
@@ -70,7 +74,7 @@ def bench_store(folder: Path, model: str, cells: int, progress: Progress = SILEN
         if outlook.todo:
             raise GradleakError(f"{len(outlook.todo)} cells that were written are not there")
         with _timed(seconds, "make the table"):
-            write_table(lines(planned, folder), folder)
+            write_table(table_lines(Finished(folder, planned, "completed", {}, subjects)), folder)
         size = sum(path.stat().st_size for path in (folder / CELLS).iterdir())
     return StoreBench(len(planned), size / (1 << 20), seconds)
 

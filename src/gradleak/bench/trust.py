@@ -20,13 +20,17 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.inline import InlineCrew
-from gradleak.experiments.frontier.config import AttackSpec
-from gradleak.experiments.sweep.plan import ModelSpec, SweepConfig
+from gradleak.experiments.experiment import RunOptions
+from gradleak.experiments.specs import AttackChoice
 from gradleak.experiments.sweep.run import sweep
+from gradleak.experiments.sweep.spec import SweepSpec
 from gradleak.experiments.sweep.table import CSV_FILE, JSON_FILE
 
 # The quickest attacks that there are: the more cells a second, the more moments at which a kill could do harm.
-ATTACKS = (AttackSpec(name="bag"), AttackSpec(name="tag", options={"steps": 1, "init_draws": 1, "init_orders": 0}))
+ATTACKS = (
+    AttackChoice(name="bag"),
+    AttackChoice(name="tag", options={"steps": 1, "init_draws": 1, "init_orders": 0}),
+)
 # Every life is asked for so many seeds more than the one before, at least, so that each goes through all stages.
 SEEDS_A_LIFE = 2
 # Seconds between the beginning of a stage and the kill. Short ones are as likely as long ones (they are drawn on a
@@ -61,8 +65,8 @@ class Trust:
         same = "equal byte for byte to" if self.same_table else "DIFFERENT from"
         return "\n".join(
             [
-                f"{self.kills} kills: {_told(self.victims, VICTIMS)}",
-                f"  while {_told(self.stages, STAGES)}",
+                f"{self.kills} kills: {_counted(self.victims, VICTIMS)}",
+                f"  while {_counted(self.stages, STAGES)}",
                 f"{self.cells} cells: {self.begun} begun, {self.lost} finished ones lost, "
                 f"{self.twice} run again after they were finished",
                 f"{self.left_over} workers outlived their driver; "
@@ -96,7 +100,8 @@ def bench_trust(
             progress.advance(killed.victims.total(), text=f"{len(killed.finished)} cells finished")
         killed.to_the_end()
         progress.advance(kills + 1)
-        sweep(killed.config, folder / "quiet", crew=InlineCrew(killed.config.threads))  # whole, even if time is up
+        quiet = RunOptions(crew=InlineCrew(killed.config.threads))
+        sweep(killed.config, folder / "quiet", options=quiet)  # whole, even if time is up
         progress.end()
     return Trust(
         victims=killed.victims,
@@ -115,10 +120,11 @@ class _Killed:
     """A sweep over all its lives, with an eye on what is finished and what is begun again."""
 
     def __init__(self, folder: Path, model: str, workers: int, together: int) -> None:
-        self._file, self._words = folder / "sweep.yaml", folder / "said.txt"
+        self._file, self._words = folder / "sweep.yaml", folder / "output.txt"
         self._out, self._workers = folder / "killed", workers
         self._records = Records(self._out)
-        self._config = SweepConfig(models=(ModelSpec(model=model),), attacks=ATTACKS, trials=1, together=together)
+        values = {"models": [model], "attacks": ATTACKS, "trials": 1, "together": together}
+        self._config = SweepSpec.model_validate(values)
         self._lives = 0
         self.victims: Counter[str] = Counter()
         self.stages: Counter[str] = Counter()
@@ -126,7 +132,7 @@ class _Killed:
         self.begun = self.lost = self.twice = self.left_over = self.stopped = 0
 
     @property
-    def config(self) -> SweepConfig:
+    def config(self) -> SweepSpec:
         """What the last life was asked for; whole groups of cells, which more seeds do not change."""
         seeds = max(SEEDS_A_LIFE, self._config.together) * max(1, self._lives)
         return self._config.model_copy(update={"seeds": tuple(range(seeds))})
@@ -155,7 +161,7 @@ class _Killed:
 
     def _started(self) -> Life:
         config = self.config
-        write_text(self._file, config.model_dump_json())  # JSON is YAML
+        write_text(self._file, config.model_dump_json(exclude_unset=True))  # JSON is YAML
         command = ["sweep", str(self._file), "--out", str(self._out), "--workers", str(self._workers)]
         with self._words.open("wb") as words:
             return Life(command, self._records, config.count, words)
@@ -182,13 +188,13 @@ class _Killed:
         self.finished = there
 
     def _error(self) -> GradleakError:
-        said = self._words.read_text(errors="replace").strip().splitlines() or ["nothing"]
-        return GradleakError(f"the sweep in {self._out} did not come to its end; its last words: {said[-1]}")
+        lines = self._words.read_text(errors="replace").strip().splitlines() or ["nothing"]
+        return GradleakError(f"the sweep in {self._out} did not come to its end; its last words: {lines[-1]}")
 
 
 def _tables(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in (CSV_FILE, JSON_FILE)]
 
 
-def _told(counts: Mapping[str, int], names: tuple[str, ...]) -> str:
+def _counted(counts: Mapping[str, int], names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {counts.get(name, 0)}" for name in names)

@@ -9,7 +9,7 @@ import typer
 
 from gradleak.cli.app import app
 from gradleak.cli.options import BudgetText
-from gradleak.cli.session import budget_of, finish, live
+from gradleak.cli.session import finish, live
 
 bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
@@ -66,10 +66,10 @@ def bench_trust(
     budget: BudgetText = None,
 ) -> None:
     """Kill a sweep or its workers at random moments; check that nothing was lost, run twice, left over or changed."""
-    from gradleak.audits.spec import AuditConfig
     from gradleak.bench.trust import bench_trust as run
+    from gradleak.core.budget import Budget
 
-    limit = budget_of(AuditConfig(budget=budget))
+    limit = Budget.of(budget)
     with live(limit) as progress:
         found = run(
             folder, model, kills, workers=workers, together=together, seed=seed, budget=limit, progress=progress

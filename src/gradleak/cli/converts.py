@@ -8,12 +8,12 @@ from typing import Annotated, Any, cast
 import typer
 
 from gradleak.cli.app import app
-from gradleak.cli.options import LOADING, Model, takes
+from gradleak.cli.options import takes
 from gradleak.core.errors import GradleakError
 
 
 @app.command()
-@takes(LOADING, model=Model)
+@takes("model", "loading")
 def convert(
     given: dict[str, Any],
     out: Annotated[Path, typer.Option(help="The update folder to write.")],
@@ -27,8 +27,8 @@ def convert(
     dropout: Annotated[bool, typer.Option("--dropout", help="Dropout was on.")] = False,
 ) -> None:
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
-    from gradleak.audits.spec import load_config
-    from gradleak.models.load import load_model
+    from gradleak.audits.spec import load_spec
+    from gradleak.models.load import load_text_model
     from gradleak.report.terminal import LiveProgress
     from gradleak.updates.convert import convert_gradient, convert_weights
     from gradleak.updates.integrations.recording import optimizer_note
@@ -36,12 +36,12 @@ def convert(
     weights = [value for value in (before, after, lr, steps) if value is not None]
     if len(weights) != (4 if gradient is None else 0):
         raise GradleakError("give either --before and --after, with --lr and --steps, or --gradient")
-    config = load_config(None, given)
+    spec = load_spec(None, given)
     training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
     new: Path | None = None
     with LiveProgress() as progress:
-        model = load_model(
-            config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
+        model = load_text_model(
+            spec.model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress
         )
         if gradient is not None:
             folder = convert_gradient(model, gradient, out, **training, progress=progress)
@@ -51,4 +51,4 @@ def convert(
             folder, new = convert_weights(model, *files, out, **training, progress=progress)
     typer.echo(f"update  {folder}")
     if new is not None:
-        typer.echo(f"model   {new} (the weights before, which are not those of {config.model})")
+        typer.echo(f"model   {new} (the weights before, which are not those of {spec.model})")

@@ -99,7 +99,7 @@ def print_defenses() -> None:
 
 
 def print_recipes() -> None:
-    from gradleak.experiments.reproduce import load_recipe, recipe_names
+    from gradleak.experiments.recipes.recipe import load_recipe, recipe_names
 
     for name in recipe_names():
         print(f"{name}  {load_recipe(name).title}")

@@ -9,9 +9,9 @@ import typer
 
 from gradleak.cli.app import app
 from gradleak.cli.options import Redact
-from gradleak.cli.session import masked, show, show_images
 
 if TYPE_CHECKING:
+    from gradleak.audits.results import Results
     from gradleak.verdict.gather import Gathered
 
 Folder = Annotated[Path, typer.Argument(help="A folder an audit, a sweep, a frontier, a map or a recipe wrote.")]
@@ -34,12 +34,38 @@ def verdict(folder: Folder) -> None:
 @app.command()
 def report(folder: Folder, redact: Redact = False) -> None:
     """Print a result again and write its page anew; of a folder of many, one page for all."""
-    from gradleak.report.images import image_results
+    show(folder, redact)
 
+
+def show(folder: Path, redact: bool = False) -> None:
+    """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
+    from rich.console import Console
+
+    from gradleak.report.build import write_report
+    from gradleak.report.images import image_results, write_image_report
+    from gradleak.report.terminal import print_results
+    from gradleak.verdict.judge import judge
+    from gradleak.verdict.show import print_verdict
+
+    console = Console()
     if (images := image_results(folder)) is not None:
-        show_images(masked(images, redact), folder)
-    else:
-        show(_gathered(folder, redact))
+        results = masked(images, redact)
+        verdict = judge([results])
+        print_results(results, console)
+        print_verdict(verdict, console)
+        typer.echo(f"\nverdict  {verdict.save(folder)}\nreport   {write_image_report(results, verdict, folder)}")
+        return
+    found = _gathered(folder, redact)
+    if len(found.results) == 1:
+        print_results(found.results[0], console, sentences=20)
+    print_verdict(found.verdict, console)
+    typer.echo(f"\nverdict  {found.verdict.save(found.folder)}\nreport   {write_report(found)}")
+
+
+def masked(results: Results, wanted: bool) -> Results:
+    from gradleak.audits.redact import redact
+
+    return redact(results) if wanted else results
 
 
 @app.command()

@@ -31,8 +31,10 @@ class ImageClient(Sender):
         known: Collection[str] = DEFAULT_GRANTS,
         client: ClientRule | str = "fedsgd",
         defenses: Sequence[Defense | str] = (),
+        observe: str = "all",
     ) -> None:
         super().__init__(known, client, defenses)
+        self.observed = set(model.parameters())
         if "lengths" in self.known:
             raise GradleakError("images have no lengths that an attacker could be told")
         self.model: ImageModel = model

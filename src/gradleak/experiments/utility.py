@@ -31,7 +31,8 @@ from gradleak.experiments.runner.cell import Cell
 from gradleak.experiments.runner.jobs import Learned, TrainingJob
 from gradleak.experiments.runner.plan import Planned
 from gradleak.experiments.runner.subjects import Subjects
-from gradleak.models.base import Target, TargetTask
+from gradleak.models.base import Target
+from gradleak.models.tasks import TargetTask
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.training.perplexity import WORST
 from gradleak.training.rounds import RoundSettings, split

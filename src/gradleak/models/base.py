@@ -6,21 +6,15 @@ import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
+from gradleak.models.tasks import Modality, TargetTask
+
 if TYPE_CHECKING:
     from gradleak.updates.update import Known
-
-TargetTask = Literal["classification", "causal-lm", "image-classification"]
-Modality = Literal["text", "images"]
-MODALITIES: dict[TargetTask, Modality] = {
-    "classification": "text",
-    "causal-lm": "text",
-    "image-classification": "images",
-}
 
 
 class Examples(Protocol):
@@ -65,6 +59,10 @@ class Target(ABC):
     def fingerprint(self) -> str:
         """A hash of all weights, so that an update can tell whether it was made with this very model."""
         return fingerprint_of(dict(self.module.named_parameters()))
+
+    @abstractmethod
+    def identity(self) -> str:
+        """A hash of all of the model that a result depends on: weights, configuration, tokenizer."""
 
     @abstractmethod
     def copied(self) -> Self:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.identity import digest
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.models.base import Target
 from gradleak.models.lenet import LENET, LeNet, LeNetOptions
@@ -52,6 +53,9 @@ class ImageModel(Target):
         self.shape = shape
         self.name = name
         self.head = _last_linear(module)
+
+    def identity(self) -> str:
+        return digest({"weights": self.fingerprint, "layers": repr(self.module), "shape": self.shape})[:32]
 
     def copied(self) -> ImageModel:
         copied = ImageModel(copy.deepcopy(self.module), self.shape, self.name)

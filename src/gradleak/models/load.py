@@ -19,6 +19,7 @@ from gradleak.models.drawn import DRAWN, is_drawn, load_drawn
 from gradleak.models.families import Task, family_of
 from gradleak.models.hub import reachable
 from gradleak.models.lenet import is_image_model
+from gradleak.models.tasks import Modality
 from gradleak.models.text import TextModel
 
 # Built-in names: the asset that holds the weights, and the task it is audited on unless told otherwise.
@@ -26,7 +27,19 @@ BUILT_IN: dict[str, Task] = {"minilm": "classification", "smollm2": "causal-lm"}
 IMAGE_WAYS = "`gradleak audit`, `capture`, `attack`, `score` and `reproduce` take images, and `load_image_model`"
 
 
-def load_model(
+def modality_of_source(source: str) -> Modality:
+    return "images" if is_image_model(source) else "text"
+
+
+def load_model(source: Any, **settings: Any) -> Any:
+    if isinstance(source, str) and is_image_model(source):
+        from gradleak.models.image import load_image_model
+
+        return load_image_model(source, device=settings.get("device", "cpu"))
+    return load_text_model(source, **settings)
+
+
+def load_text_model(
     source: Any,
     *,
     tokenizer: Any = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.identity import digest
 from gradleak.models.adapter import Adapter
 from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
@@ -48,6 +50,10 @@ class Batch:
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
 
 
+# What a model's configuration says of how it was saved, not of what it computes.
+_ABOUT_FILES = ("transformers_version", "torch_dtype", "dtype", "architectures", "name_or_path")
+
+
 class TextModel(Target):
     """A Hugging Face model with its tokenizer, its task and the adapter of its family.
 
@@ -72,6 +78,17 @@ class TextModel(Target):
         copied = TextModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name)
         copied.module.train(self.module.training)
         return copied
+
+    def identity(self) -> str:
+        settings = {
+            name: value
+            for name, value in self.module.config.to_dict().items()
+            if not name.startswith("_") and name not in _ABOUT_FILES
+        }
+        tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        parts = {name: value for name, value in tokenizer.items() if name not in ("padding", "truncation")}
+        whole = {"weights": self.fingerprint, "task": self.task, "config": settings, "tokenizer": parts}
+        return digest(whole)[:32]
 
     def to_bfloat16(self) -> TextModel:
         """A copy that computes in bf16."""

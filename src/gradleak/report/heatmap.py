@@ -27,7 +27,7 @@ def map_figure(result: LeakMap) -> str:
     """Layers downwards, modules across, each cell as red as its ROUGE-L; on the right what they compare with."""
     width = LEFT + WIDE * len(result.columns) + GAP + SIDE
     height = TOP + HIGH * max(result.layers, 3) + BELOW
-    description = f"ROUGE-L read from single parts of {result.config.model}: layers downwards, modules across"
+    description = f"ROUGE-L read from single parts of {result.spec.model}: layers downwards, modules across"
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="0 0 {width} {height}" role="img" '
@@ -69,16 +69,17 @@ def _heat(result: LeakMap) -> list[str]:
 def _beside(result: LeakMap) -> list[str]:
     """The whole update, all layers, and guessing, in the same colours."""
     x = LEFT + WIDE * len(result.columns) + GAP
-    control = _box(result.all.control, x, TOP + 2 * HIGH, "guessing without the update", "calm")
+    layers = result.all_layers
+    below_all = TOP + (1 if layers is None else 2) * HIGH
+    control = _box(result.all.control, x, below_all, "guessing without the update", "calm")
     parts = [
         f'<text class="begin" x="{x}" y="{TOP - 10}">beside them</text>',
         _cell(result.all, x, TOP, "all gradients"),
-        _cell(result.transformer, x, TOP + HIGH, "all layers"),
+        *([] if layers is None else [_cell(layers, x, TOP + HIGH, "all layers")]),
         control,
     ]
-    for row, (name, below) in enumerate(
-        [("all gradients", "100 %"), ("all layers", f"{result.transformer.share:.3g} %"), ("guessing", "")]
-    ):
+    share = [] if layers is None else [("all layers", f"{layers.share:.3g} %")]
+    for row, (name, below) in enumerate([("all gradients", "100 %"), *share, ("guessing", "")]):
         y = TOP + HIGH * row + (20 if below else 28)
         parts.append(f'<text class="begin" x="{x + WIDE + 6}" y="{y}">{name}</text>')
         parts.append(f'<text class="share begin" x="{x + WIDE + 6}" y="{y + 16}">{below}</text>' if below else "")

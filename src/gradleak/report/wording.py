@@ -7,7 +7,7 @@ from collections import Counter
 
 from gradleak.audits.results import Observed, Results, Scenario
 from gradleak.defenses import known_defenses
-from gradleak.models.base import TargetTask
+from gradleak.models.tasks import TargetTask
 from gradleak.updates.update import Manifest
 
 # A number in a note, but not one in the name of a tensor.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gradleak.attacks.base import Sentence
 from gradleak.core.progress import Progress
-from gradleak.models.base import Modality
+from gradleak.models.tasks import Modality
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import Interval, format_interval
 from gradleak.scoring.text import rouge

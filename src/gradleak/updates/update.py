@@ -21,7 +21,8 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, replacing, write_text
 from gradleak.core.parameters import split_parameters, validated
-from gradleak.models.base import Target, TargetTask
+from gradleak.models.base import Target
+from gradleak.models.tasks import TargetTask
 from gradleak.version import __version__
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"

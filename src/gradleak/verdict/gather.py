@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gradleak.audits.results import FILE, Results, Scenario, load_results
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.chains import canonical
 from gradleak.experiments.checkpoints.result import FILE as CHECKPOINTS
@@ -52,7 +52,7 @@ def gather(folder: str | Path) -> Gathered:
     place = Path(folder)
     if not place.is_dir():
         raise GradleakError(f"there is no folder {place}")
-    results, missing = _of_a_sweep(place) if (place / PLAN).is_file() else (_of_audits(place), [])
+    results, missing = _of_an_experiment(place) if (place / PLAN).is_file() else (_of_audits(place), [])
     if not results:
         raise GradleakError(f"{place} holds no result yet: all its cells failed or are still to be run")
     return Gathered(
@@ -72,12 +72,12 @@ def _of_audits(place: Path) -> list[Results]:
     return [load_results(file.parent) for file in files]
 
 
-def _of_a_sweep(place: Path) -> tuple[list[Results], list[Missing]]:
-    """The results of a sweep's cells, and the cells that have none."""
+def _of_an_experiment(place: Path) -> tuple[list[Results], list[Missing]]:
+    """The results of an experiment's cells, and the audits that have none."""
     cells = {cell.id: cell for cell in read_cells(place)}
     results = [_ended_as(cell.results, cell.status) for cell in cells.values() if cell.results is not None]
-    without = [cell for cell in cells.values() if cell.results is None]
-    missing = [Missing(f"{cell.id} ({cell.status}: {cell.error})", _scenario_of(cell.settings)) for cell in without]
+    without = [cell for cell in cells.values() if cell.results is None and cell.job.kind == "audit"]
+    missing = [Missing(f"{cell.id} ({cell.status}: {cell.error})", _scenario_of(cell.job.spec)) for cell in without]
     unrun = [name for name in read_plan(place).cells if name not in cells]
     return results, [*missing, *(Missing(f"{name} (not run)", lambda _: False) for name in unrun)]
 
@@ -90,7 +90,7 @@ def _ended_as(results: Results, status: Status) -> Results:
     return results.model_copy(update={"trials": cut, "status": "budget-exhausted"})
 
 
-def _scenario_of(settings: AuditConfig) -> Callable[[Scenario], bool]:
+def _scenario_of(settings: AuditSpec) -> Callable[[Scenario], bool]:
     """Whether an audit with these settings would have been on a scenario."""
     client, defenses = ClientRule.parse(settings.client), canonical(settings.defenses)
 

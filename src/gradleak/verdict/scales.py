@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradleak.models.base import TargetTask
+from gradleak.models.tasks import TargetTask
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import figure
 from gradleak.scoring.metrics.pixels import CLOSE

@@ -74,7 +74,10 @@ class AuditJob(_Model):
             "known": [name for name in GRANTS if name in spec.known],
             "entities": "nerr" in spec.metrics,
         }
-        later = {"metrics": [name for name in spec.metrics if name != "nerr"], "attack_seed": spec.attack_seed}
+        later: dict[str, Any] = {
+            "metrics": [name for name in spec.metrics if name != "nerr"],
+            "attack_seed": spec.attack_seed,
+        }
         if self.inverter is not None:
             later["inverter"] = self.inverter.decisive()
         return values | {name: value for name, value in later.items() if value not in (None, [])}

@@ -11,7 +11,8 @@ from contextlib import suppress
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import Registry
-from gradleak.models.families.base import ROLES, Family, Fused, Kind, Task
+from gradleak.models.families.base import ROLES, Family, Fused, Kind
+from gradleak.models.tasks import Task
 
 __all__ = ["FAMILIES", "ROLES", "Family", "Fused", "Kind", "Task", "family_of", "known_roles"]
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Task = Literal["classification", "causal-lm"]
+from gradleak.models.tasks import Task
+
 Kind = Literal["encoder", "decoder"]
 
 ROLES = ("query", "key", "value", "attention_out", "ffn_in", "ffn_out")

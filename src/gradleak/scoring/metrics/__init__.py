@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import Registry
-from gradleak.models.base import Modality
+from gradleak.models.tasks import Modality
 from gradleak.scoring.interval import Interval, format_interval
 from gradleak.scoring.metric import Metric
 
