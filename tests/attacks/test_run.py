@@ -86,7 +86,7 @@ def test_what_cannot_be_attacked_is_refused(tiny_bert, updates):
         (OfImages(), tiny_bert, updates, AttackContext([1, 2, 3]), "of-images attacks models of images"),
         (OfImages(), image, sent, AttackContext([1]), "needs auxiliary images"),
         (OfImages(), image, sent, AttackContext([1], auxiliary=blobs(2, side=8)), "images"),
-        (Recorder(), tiny_bert, sent, AttackContext([1]), "image-classification|other weights|tensors|lenet"),
+        (Recorder(), tiny_bert, sent, AttackContext([1]), "image-classification model"),
     ):
         with pytest.raises(GradleakError, match=message):
             run_attack(method, given, model, context)
