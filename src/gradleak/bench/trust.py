@@ -19,7 +19,6 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import SILENT, Progress
-from gradleak.experiments.crews.inline import InlineCrew
 from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.specs import AttackChoice
 from gradleak.experiments.sweep.run import sweep
@@ -100,7 +99,7 @@ def bench_trust(
             progress.advance(killed.victims.total(), text=f"{len(killed.finished)} cells finished")
         killed.to_the_end()
         progress.advance(kills + 1)
-        quiet = RunOptions(crew=InlineCrew(killed.config.threads))
+        quiet = RunOptions(executor="inline")
         sweep(killed.config, folder / "quiet", options=quiet)  # whole, even if time is up
         progress.end()
     return Trust(

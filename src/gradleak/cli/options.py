@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -47,22 +47,19 @@ class RunFlags:
         _, values = split_parameters(f"limits:{self.limits or ''}")
         limits = {"limits": validated(Limits, values, "--limits")} if values else {}
         chosen: dict[str, Any] = {"threads": self.threads, **changes, **limits}
-        options = RunOptions(workers=self.workers, retry_failed=self.retry_failed, **chosen)
-        return RunOptions(**{**vars(options), "crew": self._crew(options, device)})
+        executor: Any = "inline" if self.executor == "inline" else "local"
+        options = RunOptions(self.workers, executor, retry_failed=self.retry_failed, **chosen)
+        return replace(options, crew=self._crew(options, device))
 
     def _crew(self, options: RunOptions, device: str) -> Crew | None:
-        """None stands for the usual: processes of this machine."""
+        """Actors of a Ray cluster; None for this machine."""
         from gradleak.core.errors import GradleakError
         from gradleak.core.registry import suggest
 
         if self.executor not in EXECUTORS:
             raise GradleakError(f"unknown executor {self.executor!r}; {suggest(self.executor, EXECUTORS)}")
-        if self.executor == "local" or self.dry_run:
+        if self.executor != "ray" or self.dry_run:
             return None
-        if self.executor == "inline":
-            from gradleak.experiments.crews.inline import InlineCrew
-
-            return InlineCrew(options.threads)
         from gradleak.experiments.crews.ray import RayCrew
 
         return RayCrew(

@@ -104,6 +104,10 @@ class Budget:
         steps = None if self.steps is None else math.ceil(share * (self.steps - self._taken))
         return _Part(self, None if left is None else share * left, steps)
 
+    def limited(self, seconds: float | None, steps: int | None) -> Budget:
+        """A budget of its own, counted from now, which ends when this one does."""
+        return _Part(self, seconds, steps)
+
     @property
     def reason(self) -> StopReason:
         """Why work that ends now has ended."""

@@ -41,9 +41,19 @@ Summary = TypeVar("Summary")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the cells of an experiment are run; none of it but `threads` changes a result."""
+    """How the cells of an experiment are run; none of it but `threads` changes a result.
+
+    Args:
+        workers: Processes of this machine; default: as many as have processors.
+        executor: "inline" runs the cells in this process, one after another.
+        crew: Whoever else runs them, such as `RayCrew`.
+        threads: Threads of a worker.
+        limits: What one cell may take.
+        retry_failed: Whether failed cells are run once more.
+    """
 
     workers: int | None = None
+    executor: Literal["local", "inline"] = "local"
     crew: Crew | None = None
     threads: int = 1
     limits: Limits = field(default_factory=Limits)
@@ -121,10 +131,11 @@ def run_experiment(
         outlook = look(cells, store, options.limits, options.retry_failed)
         statuses = outlook.statuses
         if outlook.todo:
-            crew = options.crew or _crew(options, experiment.device, subjects, progress)
+            crew = options.crew or _crew(options, experiment.device, subjects, limit, progress)
             total = len({cell.id for cell in cells})
             loop = Loop(store, crew, options.limits, outlook, total, experiment.kind)
-            loop.run(limit, progress)
+            # Cells of this process show their own progress.
+            loop.run(limit, SILENT if isinstance(crew, InlineCrew) else progress)
             statuses = loop.statuses
     finished = Finished(folder, cells, _status(cells, statuses, limit), statuses, subjects)
     return experiment.summarise(finished)
@@ -137,10 +148,10 @@ def write_plan(experiment: Experiment[Any], cells: Sequence[Cell], folder: Path)
     return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
 
 
-def _crew(options: RunOptions, device: str, subjects: Subjects, progress: Progress) -> Crew:
-    """Workers on this machine, each with its share of the memory, or of its own limit."""
-    if subjects.in_memory:
-        return InlineCrew(options.threads, subjects, progress)
+def _crew(options: RunOptions, device: str, subjects: Subjects, budget: Budget, progress: Progress) -> Crew:
+    """This process, or workers on this machine, each with its share of the memory, or of its own limit."""
+    if options.executor == "inline" or subjects.in_memory:
+        return InlineCrew(options.threads, subjects, budget, progress)
     count = options.workers if options.workers is not None else workers_that_fit(options.threads)
     return LocalCrew(count, options.threads, planned_memory(options.limits, device, count))
 

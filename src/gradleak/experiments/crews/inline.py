@@ -1,14 +1,14 @@
 """No workers at all: cells one after another in this process.
 
-To look into one with a debugger, for small experiments, and for models and data that only this process has.
-
-Nothing watches over a cell here, so memory is not limited and a cell that hangs is not killed.
+To look into one with a debugger, for small experiments, and for models and data that only this process has. Nothing
+watches over a cell here, so memory is not limited and a cell that hangs is not killed.
 """
 
 from __future__ import annotations
 
 import torch
 
+from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import State
 from gradleak.experiments.runner.cell import Ends, Group, Limits
@@ -20,10 +20,16 @@ from gradleak.experiments.runner.worker import Death
 class InlineCrew:
     """Runs cells when they are waited for."""
 
-    def __init__(self, threads: int, subjects: Subjects | None = None, progress: Progress = SILENT) -> None:
-        """`subjects` may hold models and data that were given in Python."""
+    def __init__(
+        self,
+        threads: int,
+        subjects: Subjects | None = None,
+        budget: Budget | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
+        """`subjects` may hold models and data that were given in Python; `budget` is the whole experiment's."""
         torch.set_num_threads(threads)
-        self._subjects, self._progress = subjects or Subjects(), progress
+        self._subjects, self._budget, self._progress = subjects or Subjects(), budget or Budget(), progress
         self._next: tuple[Group, Limits] | None = None
 
     @property
@@ -42,7 +48,9 @@ class InlineCrew:
             return []
         cells, limits = self._next
         self._next = None
-        return [(cells, run_cells(cells, limits, self._subjects, progress=self._progress))]
+        ends = run_cells(cells, limits, self._subjects, within=self._budget, progress=self._progress)
+        # What the experiment's own end cut short did not end: the next run does it whole.
+        return [(cells, [end for end in ends if end.status == "completed" or not self._budget.over])]
 
     def states(self) -> list[State]:
         return []

@@ -48,10 +48,11 @@ class Limits(_Model):
     def bytes(self) -> int | None:
         return None if self.memory is None else parse_memory(self.memory)
 
-    def budget(self, cells: int) -> Budget:
-        """The time and steps that so many cells have together, counted from now."""
+    def budget(self, cells: int, within: Budget | None = None) -> Budget:
+        """The time and steps that so many cells have together, counted from now; it ends when `within` does."""
         seconds = None if self.seconds is None else cells * self.seconds
-        return Budget(seconds, None if self.steps is None else cells * self.steps)
+        steps = None if self.steps is None else cells * self.steps
+        return Budget(seconds, steps) if within is None else within.limited(seconds, steps)
 
     def wider_than(self, other: Limits) -> bool:
         """Whether a cell that these other limits ended could get further under these."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -37,11 +38,13 @@ def run_cells(
     subjects: Subjects,
     *,
     begun: Callable[[], None] = lambda: None,
+    within: Budget | None = None,
     progress: Progress = SILENT,
 ) -> Ends:
     """How each of these cells ended, which share a model and an attack. An error of any kind ends its own cell only.
 
     `begun` is called when the model is loaded: from then on time counts, so that it does not matter who loads it.
+    `within` ends all of them when it is over.
     """
     started = time.monotonic()
     try:
@@ -49,11 +52,12 @@ def run_cells(
             _check(cell, subjects)
         model = subjects.model(cells[0].job.spec)
         begun()
-        budget = limits.budget(len(cells))
+        budget = limits.budget(len(cells), within)
         outcomes = _outcomes(cells, model, subjects, budget, progress)
     except Exception as problem:  # a cell must not take the others down, whatever it stumbles over
         if len(cells) > 1:  # only one may be at fault
-            each = [run_cells((cell,), limits, subjects, begun=begun, progress=progress) for cell in cells]
+            alone = functools.partial(run_cells, begun=begun, within=within, progress=progress)
+            each = [alone((cell,), limits, subjects) for cell in cells]
             return [end for ends in each for end in ends]
         error = str(problem) if isinstance(problem, GradleakError) else _where(problem)
         return [ended(cells[0], "failed", limits, error=error, seconds=time.monotonic() - started)]
@@ -183,7 +187,7 @@ def ended(
 
 
 def _amount(limits: Limits, limit: LimitName) -> str:
-    value: Any = limits.model_dump()[limit]
+    value: Any = limits.model_dump()[limit] or "the experiment"
     return f"{value:,} steps" if limit == "steps" else str(value)
 
 
