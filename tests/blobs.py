@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradleak import ImageModel, Pictures, load_image_model
+from gradleak import ImageModel, Pictures, load_model
 
 SMALL = "lenet:size=16,classes=4"
 
@@ -23,7 +23,7 @@ def blobs(count: int, seed: int = 0, side: int = 16, channels: int = 3) -> Pictu
 
 
 def small_model() -> ImageModel:
-    return load_image_model(SMALL)
+    return load_model(SMALL)
 
 
 def write_npz(path, private: Pictures, auxiliary: Pictures | None = None):

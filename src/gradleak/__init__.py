@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gradleak.experiments.frontier.utility import utility
     from gradleak.experiments.map.run import leak_map
     from gradleak.experiments.sweep.run import sweep
-    from gradleak.models.image import ImageModel, load_image_model
+    from gradleak.models.image import ImageModel
     from gradleak.models.load import load_model
     from gradleak.models.text import TextModel
     from gradleak.scoring.score import score
@@ -53,7 +53,6 @@ __all__ = [
     "audit_images",
     "frontier",
     "leak_map",
-    "load_image_model",
     "load_model",
     "load_update",
     "read_pictures",
@@ -79,7 +78,6 @@ _HOMES = {
     "audit_images": "gradleak.audits.image_run",
     "frontier": "gradleak.experiments.frontier.run",
     "leak_map": "gradleak.experiments.map.run",
-    "load_image_model": "gradleak.models.image",
     "load_model": "gradleak.models.load",
     "load_update": "gradleak.updates.update",
     "read_pictures": "gradleak.data.pictures",

@@ -14,7 +14,7 @@ from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.draws import draw_trials
 from gradleak.data.texts import read_data
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.report.wording import seen
 
 
@@ -31,7 +31,7 @@ def capture_update(config: AuditConfig, out: Path, progress: Progress = SILENT) 
     """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it."""
     with output_folder(out) as folder:
         rows = read_data(config.data, config.text_column, config.label_column)
-        model = load_model(
+        model = load_text_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         (batch,) = draw_trials(

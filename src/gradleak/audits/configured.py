@@ -18,7 +18,7 @@ from gradleak.audits.spec import AuditConfig
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
-from gradleak.models.lenet import is_image_model
+from gradleak.models.load import modality_of
 
 # What becomes of a result, and how long it may take, is no part of what is audited.
 _ASIDE = {"out", "redact", "budget"}
@@ -52,7 +52,7 @@ def attack_of(
 
 def print_score_of(reconstruction: Path, truth: Path, model: str, entities: bool) -> None:
     """Compare a reconstruction with a truth file."""
-    if is_image_model(model):
+    if modality_of(model) == "images":
         print_image_score(score_image_files(reconstruction, truth))
     else:
         print_score(score_files(reconstruction, truth, model, entities))
@@ -65,7 +65,7 @@ def image_attack(config: AuditConfig) -> str:
 
 def _of_images(config: AuditConfig) -> bool:
     """Whether the model reads images; what was set and means nothing for its kind is refused."""
-    images = is_image_model(config.model)
+    images = modality_of(config.model) == "images"
     wrong = sorted(config.model_fields_set - set(_settings(config, audit_images)) - _ASIDE)
     if images and wrong:
         raise GradleakError(f"{wrong[0]!r} is for text models; {config.model} reads images")

@@ -20,7 +20,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import Progress
 from gradleak.data.pictures import Pictures, from_uris, read_pictures
-from gradleak.models.image import load_image_model
+from gradleak.models.image import ImageModel
+from gradleak.models.load import load_model
 from gradleak.report.wording import figure, metric_labels
 from gradleak.scoring.score import Score
 from gradleak.scoring.score_images import score_images
@@ -40,7 +41,8 @@ def capture_images(config: AuditConfig, out: Path, progress: Progress) -> tuple[
     """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it."""
     with output_folder(out) as folder:
         private, _ = read_pictures(config.data)
-        model = load_image_model(config.model, device=config.device)
+        model = load_model(config.model, device=config.device)
+        assert isinstance(model, ImageModel)
         (batch,) = draw_batches(private, config.batch_size, 1, config.seed)
         ImageClient(model, config.known, config.client, config.defenses).update(batch, config.seed).save(folder)
         truth = ImageTruth(images=batch.uris(), labels=list(batch.labels)).model_dump_json(indent=2)
@@ -52,7 +54,8 @@ def reconstruct_images(
 ) -> tuple[Reconstruction, Path | None]:
     """Attack one update folder with the auxiliary images of the data file, if one was given."""
     with nullcontext() if out is None else output_folder(out) as folder:
-        model = load_image_model(config.model, device=config.device)
+        model = load_model(config.model, device=config.device)
+        assert isinstance(model, ImageModel)
         auxiliary = read_pictures(config.data)[1] if "data" in config.model_fields_set else None
         (found,) = attack_images(
             load_update(update, model), model, attack, auxiliary=auxiliary, seed=config.seed, budget=budget,

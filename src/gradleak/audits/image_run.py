@@ -19,7 +19,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.data.pictures import Pictures, apart, read_pictures
-from gradleak.models.image import ImageModel, load_image_model
+from gradleak.models.image import ImageModel
+from gradleak.models.load import load_model
 from gradleak.models.selection import ALL
 from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.lpips import Lpips, load_lpips
@@ -52,7 +53,9 @@ def audit_images(
     """
     method = IMAGE_ATTACKS.get(attack).from_settings(options or {})  # refuse bad options before any work
     private, auxiliary = apart(*data) if isinstance(data, tuple) else read_pictures(data)
-    target = load_image_model(model, device=device) if isinstance(model, str) else model
+    target = load_model(model, device=device) if isinstance(model, str) else model
+    if not isinstance(target, ImageModel):
+        raise GradleakError(f"{target.name} reads {target.examples}, not images")
     batches = draw_batches(private, batch_size, trials, seed)
     network = load_lpips(progress=progress) if lpips else None
     sender = ImageClient(target, known, client, defenses)

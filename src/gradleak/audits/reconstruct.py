@@ -18,7 +18,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import Progress
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.report.wording import METRIC_NAMES, metric_labels, provenance
 from gradleak.scoring.batch import BATCH_METRICS
 from gradleak.scoring.score import Score, score
@@ -32,7 +32,7 @@ def reconstruct(
 ) -> tuple[Reconstruction, Path | None]:
     """Attack one update folder; write the reconstruction if a folder is given."""
     with nullcontext() if out is None else output_folder(out) as folder:
-        model = load_model(
+        model = load_text_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         shared = load_update(update, model)
@@ -54,7 +54,7 @@ def reconstruct(
 def score_files(reconstruction: Path, truth: Path, model: str, entities: bool = False) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
     found = load_reconstruction(reconstruction)
-    return score(found, load_truth(truth).texts, load_model(model), entities=entities)
+    return score(found, load_truth(truth).texts, load_text_model(model), entities=entities)
 
 
 def load_reconstruction(path: Path) -> Reconstruction:

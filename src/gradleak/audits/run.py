@@ -28,7 +28,7 @@ from gradleak.data.draws import draw_trials
 from gradleak.data.texts import BUILT_IN, Row, read_data
 from gradleak.models.base import Target
 from gradleak.models.families import Task
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.selection import ALL, parse_selection
 from gradleak.models.text import TextModel
 from gradleak.report.wording import seen
@@ -103,7 +103,7 @@ def audit(
         entities=entities,
     )
     if not isinstance(model, TextModel):
-        model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
+        model = load_text_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     (results,) = audit_together([question], model, method, budget=budget, progress=progress)
     return results
 

@@ -28,7 +28,7 @@ def convert(
 ) -> None:
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
     from gradleak.audits.spec import load_config
-    from gradleak.models.load import load_model
+    from gradleak.models.load import load_text_model
     from gradleak.report.terminal import LiveProgress
     from gradleak.updates.convert import convert_gradient, convert_weights
     from gradleak.updates.integrations.recording import optimizer_note
@@ -40,7 +40,7 @@ def convert(
     training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
     new: Path | None = None
     with LiveProgress() as progress:
-        model = load_model(
+        model = load_text_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         if gradient is not None:

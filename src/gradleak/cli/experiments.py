@@ -53,7 +53,7 @@ def finetune(
     """Fine-tune a classifier or language model and write it as a Hugging Face folder that audits take by its path."""
     from gradleak.audits.spec import load_config
     from gradleak.data.texts import read_data
-    from gradleak.models.load import load_model
+    from gradleak.models.load import load_text_model
     from gradleak.training.finetune import FinetuneSettings, default_model, print_finetuned
     from gradleak.training.finetune import finetune as train
 
@@ -61,7 +61,7 @@ def finetune(
     limit = budget_of(config)
     rows = read_data(data, config.text_column, config.label_column)
     with live(limit) as progress:
-        target = load_model(
+        target = load_text_model(
             model or default_model(config.task), task=config.task, num_labels=config.num_labels,
             device=config.device, progress=progress,
         )  # fmt: skip

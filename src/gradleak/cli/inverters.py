@@ -44,13 +44,13 @@ def train_inverter(
     from gradleak.attacks.inversion.training import TrainSettings
     from gradleak.audits.spec import load_config
     from gradleak.core.parameters import validated
-    from gradleak.models.load import load_model
+    from gradleak.models.load import load_text_model
 
     config = load_config(None, given)
     limit = budget_of(config)
     settings = validated(TrainSettings, said(steps=steps, batch=batch, lr=lr, seed=seed), "training")
     with live(limit) as progress:
-        target = load_model(
+        target = load_text_model(
             model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         manifest, accuracy = train(

@@ -20,9 +20,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.data.corpora import image_dataset, read_dataset
 from gradleak.experiments.kept import identity
-from gradleak.models.image import load_image_model
-from gradleak.models.lenet import is_image_model
-from gradleak.models.load import load_model
+from gradleak.models.image import ImageModel
+from gradleak.models.load import load_model, load_text_model, modality_of
 from gradleak.models.selection import ALL
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class TextBench:
     """Where cells about text are run: a model, and corpora by name."""
 
     def __init__(self, model: str, data_dir: Path, progress: Progress) -> None:
-        self.model = load_model(model, progress=progress)
+        self.model = load_text_model(model, progress=progress)
         self.layers = len(self.model.adapter.layers)
         self._rows = functools.cache(functools.partial(read_dataset, folder=data_dir))
 
@@ -87,7 +86,9 @@ class ImageBench:
     layers = 0
 
     def __init__(self, model: str, data_dir: Path) -> None:
-        self.model, self._data_dir = load_image_model(model), data_dir
+        found = load_model(model)
+        assert isinstance(found, ImageModel)
+        self.model, self._data_dir = found, data_dir
 
     def method(self, name: str) -> type[Method]:
         return IMAGE_ATTACKS.get(name)
@@ -106,7 +107,7 @@ class ImageBench:
 
 def bench_of(model: str, data_dir: Path, progress: Progress) -> TextBench | ImageBench:
     """Where the cells of a recipe are run, as its model decides."""
-    return ImageBench(model, data_dir) if is_image_model(model) else TextBench(model, data_dir, progress)
+    return ImageBench(model, data_dir) if modality_of(model) == "images" else TextBench(model, data_dir, progress)
 
 
 def _shared(cell: Cell) -> dict[str, Any]:

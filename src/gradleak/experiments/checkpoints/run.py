@@ -18,7 +18,8 @@ from gradleak.core.registry import suggest
 from gradleak.data.texts import read_data
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
 from gradleak.experiments.kept import digest_rows, identity, kept_audit
-from gradleak.models.load import load_model, resolve_device
+from gradleak.models.load import load_text_model
+from gradleak.models.loading import resolve_device
 from gradleak.models.text import TextModel
 from gradleak.report.wording import METRIC_NAMES
 from gradleak.scoring.entities import NERR
@@ -79,7 +80,7 @@ class _Run:
     def point(self, step: int, place: Path) -> Checkpoint:
         """The checkpoint with what is measured of it so far."""
         config = self.config
-        model = load_model(
+        model = load_text_model(
             place, task=config.task, num_labels=config.num_labels, device=config.device, progress=self.progress
         )
         home = Path("cells") / identity(f"step {step}", {**self.decides, "model": model.fingerprint})

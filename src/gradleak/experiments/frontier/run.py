@@ -23,7 +23,7 @@ from gradleak.experiments.frontier.config import AttackSpec, FrontierConfig
 from gradleak.experiments.frontier.points import Point, make_point, mark_front
 from gradleak.experiments.frontier.utility import Metric, UtilityResults, utility
 from gradleak.experiments.kept import digest_rows, identity, kept_audit
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import Interval
 
@@ -68,7 +68,7 @@ def frontier(
     """
     limit = budget or Budget()
     with output_folder(out) as folder:
-        target = model or load_model(
+        target = model or load_text_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         check_chains(config.defenses, target)

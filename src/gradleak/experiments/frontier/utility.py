@@ -22,7 +22,7 @@ from gradleak.data.texts import BUILT_IN, Row, read_data
 from gradleak.defenses.chains import Chain, canonical, label, parse_chains
 from gradleak.experiments.kept import Cells, digest_rows, identity
 from gradleak.models.families import Task
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.training.classes import classification_metrics
@@ -123,7 +123,7 @@ def utility(
     chains, rule = parse_chains(defenses), ClientRule.parse(client)
     rows = read_data(data, text_column, label_column) if isinstance(data, str | Path) else list(data)
     if not isinstance(model, TextModel):
-        model = load_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
+        model = load_text_model(model, task=task, num_labels=num_labels, device=device, progress=progress)
     check_chains(chains, model)
     limit = budget or Budget()
     with nullcontext() if out is None else output_folder(out) as folder:

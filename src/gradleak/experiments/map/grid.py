@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.models.adapter import Adapter
-from gradleak.models.selection import fused_with
+from gradleak.models.base import Target
 
 ALL, TRANSFORMER = "all", "transformer"
 WHOLE = "whole layer"
@@ -21,12 +20,6 @@ class Place(BaseModel):
     selection: str = Field(description="as `--observe` takes it")
     layer: int | None = Field(None, description="null for the whole model and for all layers")
     column: str | None = Field(None, description="the module, or the whole layer")
-
-
-def columns_of(adapter: Adapter) -> list[tuple[str, ...]]:
-    """The single modules of a layer; roles that live in one matrix are one module."""
-    parts = adapter.parts[0]
-    return list(dict.fromkeys(fused_with(parts, role) for role in parts))
 
 
 def column_name(roles: Sequence[str]) -> str:
@@ -51,16 +44,16 @@ def by_layer(places: Sequence[Place]) -> list[list[Place]]:
     return list(groups.values())
 
 
-def plan(adapter: Adapter) -> list[Place]:
+def plan(model: Target) -> list[Place]:
     """All cells in the order in which they are measured: what others are compared with comes first."""
-    numbers = range(1, len(adapter.layers) + 1)
+    numbers = range(1, model.layer_count + 1)
     return [
         Place(selection=ALL),
-        Place(selection=TRANSFORMER),
+        *(Place(selection=name) for name in (TRANSFORMER,) if name in model.sections),
         *(Place(selection=f"layer:{number}", layer=number, column=WHOLE) for number in numbers),
         *(
             Place(selection=f"layer:{number}.{','.join(roles)}", layer=number, column=column_name(roles))
-            for roles in columns_of(adapter)
+            for roles in model.layer_roles
             for number in numbers
         ),
     ]

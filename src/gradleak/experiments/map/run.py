@@ -21,9 +21,9 @@ from gradleak.core.files import output_folder
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import read_data
 from gradleak.experiments.kept import digest_rows, identity, kept_audits
-from gradleak.experiments.map.grid import WHOLE, Place, by_layer, column_name, columns_of, plan
+from gradleak.experiments.map.grid import WHOLE, Place, by_layer, column_name, plan
 from gradleak.experiments.map.result import LeakMap, MapCell
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.selection import ALL, count_parameters, selected, share_of
 from gradleak.models.text import TextModel
 
@@ -48,11 +48,11 @@ def leak_map(
         raise GradleakError("a map observes every part of the model in turn; leave out observe")
     limit = budget or Budget(config.seconds)
     with output_folder(out) as folder:
-        target = model or load_model(
+        target = model or load_text_model(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         run = _Run(config, target, folder, limit, progress)
-        places = plan(target.adapter)
+        places = plan(target)
         found = {cell.selection: cell for group in by_layer(places) for cell in run.cells(group)}
         cells = [found[place.selection] for place in places]
     return LeakMap(
@@ -62,7 +62,7 @@ def leak_map(
         config=config,
         model_fingerprint=target.fingerprint,
         layers=len(target.adapter.layers),
-        columns=[*map(column_name, columns_of(target.adapter)), WHOLE],
+        columns=[*map(column_name, target.layer_roles), WHOLE],
         cells=cells,
     )
 

@@ -21,7 +21,7 @@ from gradleak.experiments.runner.cell import Cell, Hashes, Seeds
 from gradleak.experiments.runner.code import code_version
 from gradleak.experiments.runner.known import KnownModels, looks
 from gradleak.experiments.sweep.plan import ModelSpec, SweepConfig
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.updates.update import GRANTS, ClientRule
 
 
@@ -113,7 +113,9 @@ def _canonical(settings: AuditConfig) -> dict[str, Any]:
 def _model_hash(spec: ModelSpec, device: str, known: KnownModels, progress: Progress) -> str:
     key = looks(spec.model, (spec.task, spec.num_labels))
     if key is None or key not in known.hashes:
-        model = load_model(spec.model, task=spec.task, num_labels=spec.num_labels, device=device, progress=progress)
+        model = load_text_model(
+            spec.model, task=spec.task, num_labels=spec.num_labels, device=device, progress=progress
+        )
         found = digest_model(model)
         if key is None:
             return found

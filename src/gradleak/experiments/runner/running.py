@@ -20,7 +20,7 @@ from gradleak.experiments.kept import digest_model, digest_rows
 from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Status, SweepCell
 from gradleak.experiments.runner.code import code_version
 from gradleak.models.families import Task
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 
 
@@ -100,7 +100,7 @@ def _loaded(cells: Group) -> tuple[TextModel, list[Question]]:
 
 @functools.lru_cache(maxsize=1)
 def _model(name: str, task: Task | None, num_labels: int | None, device: str) -> tuple[TextModel, str]:
-    model = load_model(name, task=task, num_labels=num_labels, device=device)
+    model = load_text_model(name, task=task, num_labels=num_labels, device=device)
     return model, digest_model(model)
 
 
