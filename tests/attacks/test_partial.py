@@ -11,7 +11,6 @@ from gradleak import Client, TextModel, attack, audit
 from gradleak.attacks.evidence.defended import Seen, what_shows
 from gradleak.attacks.evidence.lengths import total_tokens
 from gradleak.attacks.spans.certify import Certifier
-from gradleak.models.selection import fused_with
 from gradleak.report.build import render
 from gradleak.report.wording import threat_model
 from gradleak.scoring.truth import truth_distance
@@ -139,7 +138,7 @@ def test_token_counts_are_read_from_any_single_matrix(case: tuple[str, str]) -> 
     labels = [0, 1] if model.task == "classification" else None
     whole = sum(model.encode(TEXTS[:2]).lengths)
     for number in (1, 3):
-        for roles in dict.fromkeys(fused_with(model.adapter.parts[0], role) for role in model.adapter.parts[0]):
+        for roles in model.layer_roles:
             update = Client(model, observe=f"layer:{number}.{','.join(roles)}").update(TEXTS[:2], labels)
             # Without learned positions the first attention sees bare tokens, and repeated ones look the same.
             bare = model.adapter.positions is None and number == 1 and roles[0] in ("query", "key", "value")

@@ -9,7 +9,7 @@ from blobs import SMALL, blobs, small_model, write_npz
 from rich.console import Console
 from torch import nn
 
-from gradleak import GradleakError, ImageClient, audit_images, load_image_model, load_update
+from gradleak import GradleakError, ImageClient, audit, load_model, load_update
 from gradleak.attacks import IMAGE_ATTACKS
 from gradleak.attacks.inversion.defended import defend
 from gradleak.audits.configured import audit_of
@@ -43,9 +43,9 @@ def data(tmp_path, monkeypatch):
 
 
 def test_lenet_is_the_same_for_a_seed():
-    assert load_image_model("lenet").fingerprint == load_image_model("lenet:seed=0").fingerprint
-    assert load_image_model("lenet").fingerprint != load_image_model("lenet:seed=1").fingerprint
-    weights = torch.cat([p.flatten() for p in load_image_model("lenet").parameters().values()])
+    assert load_model("lenet").fingerprint == load_model("lenet:seed=0").fingerprint
+    assert load_model("lenet").fingerprint != load_model("lenet:seed=1").fingerprint
+    weights = torch.cat([p.flatten() for p in load_model("lenet").parameters().values()])
     assert len(weights) == 15826
     assert 0.49 < float(weights.detach().abs().max()) <= 0.5
 
@@ -53,14 +53,13 @@ def test_lenet_is_the_same_for_a_seed():
 def test_models_that_cannot_be_audited_are_refused():
     for source, message in (
         ("lenet:sead=3", "did you mean 'seed'"),
-        ("resnet", "unknown image model 'resnet'"),
         (nn.Sequential(nn.Flatten()), "no linear layer"),
         (nn.Sequential(nn.Flatten(), nn.Linear(5, 2)), "does not take images"),
         (nn.Linear(8, 3), "not class logits"),
     ):
         with pytest.raises(GradleakError, match=message):
-            load_image_model(source, shape=(3, 8, 8))
-    own = load_image_model(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), shape=(3, 8, 8), name="mine")
+            load_model(source, **({} if isinstance(source, str) else {"shape": (3, 8, 8)}))
+    own = load_model(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), shape=(3, 8, 8), name="mine")
     assert (own.num_labels, own.family, own.head) == (5, "sequential", "1")
 
 
@@ -101,8 +100,8 @@ def test_local_steps_and_clipping_work_on_images_too(model):
 @pytest.mark.parametrize(
     ("settings", "pictures", "message"),
     [
-        ({"defenses": ["frozen"]}, blobs(1), "frozen is for text models"),
-        ({"known": ("lengths",)}, blobs(1), "images have no lengths"),
+        ({"defenses": ["frozen"]}, blobs(1), "frozen:parts=embeddings is for text models"),
+        ({"known": ("lengths",)}, blobs(1), "unknown grant 'lengths'; of images there are"),
         ({}, blobs(1, side=20), "the images are 3 × 20 × 20"),
         ({}, blobs(0), "at least one image"),
     ],
@@ -116,7 +115,7 @@ def test_updates_are_written_and_read(model, tmp_path):
     place = ImageClient(model, known=("batch_size", "labels")).update(blobs(2)).save(tmp_path / "update")
     assert load_update(place, model).known.labels == blobs(2).labels
     with pytest.raises(GradleakError, match="other weights"):
-        load_update(place, load_image_model(SMALL + ",seed=4"))
+        load_update(place, load_model(SMALL + ",seed=4"))
 
 
 @pytest.mark.parametrize("attack", ["ig", "lti"])

@@ -12,7 +12,7 @@ from gradleak.audits.spec import AuditConfig
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.map.claims import claims
-from gradleak.experiments.map.grid import WHOLE, columns_of, plan
+from gradleak.experiments.map.grid import WHOLE, plan
 from gradleak.experiments.map.result import LeakMap, MapCell, headline
 from gradleak.models.selection import selected
 from gradleak.report.heatmap import map_figure
@@ -50,8 +50,8 @@ def run(monkeypatch, *words):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_family_has_its_cells(case):
     model = tiny_model(*case)
-    places = plan(model.adapter)
-    assert len(places) == 2 + 2 * (1 + len(columns_of(model.adapter)))
+    places = plan(model)
+    assert len(places) == 2 + 2 * (1 + len(model.layer_roles))
     chosen = [tuple(selected(place.selection, model)) for place in places]
     assert len(set(chosen)) == len(chosen)
     single = [names for place, names in zip(places, chosen, strict=True) if place.column not in (None, WHOLE)]
@@ -159,7 +159,7 @@ def test_the_paper_s_observations_are_decided_by_paired_differences(place, tmp_p
 
 def test_a_middle_needs_three_layers_and_every_cell():
     model = tiny_model("bert", "classification", layers=3)
-    places = plan(model.adapter)
+    places = plan(model)
     columns = list(dict.fromkeys(place.column for place in places if place.column is not None))
     usual = {"parameters": 1, "share": 1.0, "leak": None, "control": None, "folder": ""}
     cells = [

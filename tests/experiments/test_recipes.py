@@ -20,7 +20,7 @@ from gradleak.experiments.reproduce import (
     reproduce_utility,
     write_table,
 )
-from gradleak.models.lenet import is_image_model
+from gradleak.models.load import modality_of
 from gradleak.models.selection import parse_selection
 from gradleak.training.rounds import RoundSettings
 from gradleak.updates.update import ClientRule
@@ -57,7 +57,7 @@ def run(place, **extra):
 def test_recipes_that_come_with_the_package(name):
     recipe = load_recipe(name)
     assert len({cell.name for cell in recipe.cells}) == len(recipe.cells)
-    images = is_image_model(recipe.model)
+    images = modality_of(recipe.model) == "images"
     for cell in recipe.cells:
         (IMAGE_ATTACKS if images else ATTACKS).get(cell.attack).from_settings(cell.options)
         ClientRule.parse(cell.client)

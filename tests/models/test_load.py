@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 from tiny import TEXTS, tiny_model, tiny_tokenizer
+from torch import nn
 
-from gradleak import GradleakError, load_model
-from gradleak.models.load import save_model
+from gradleak import Client, GradleakError, ImageClient, load_model
+from gradleak.models.load import load_text_model, save_model
 
 
 @pytest.fixture
@@ -66,3 +67,36 @@ def test_shards_and_old_weight_files_load_as_well(folder, form):
         module.save_pretrained(folder, max_shard_size="10KB")
         assert len(list(folder.glob("model-*.safetensors"))) > 1
     assert load_model(folder).fingerprint == tiny_model("bert", "classification").fingerprint
+
+
+def test_the_model_says_what_it_reads(tiny_bert):
+    image = load_model("lenet:size=8,seed=2")
+    assert (image.modality, image.name, image.shape) == ("images", "lenet:size=8,seed=2", (3, 8, 8))
+    assert tiny_bert.modality == "text"
+    assert load_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), shape=(3, 2, 2), name="mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "message"),
+    [
+        ("lenet", {"task": "classification"}, "'task' is for text models; lenet reads images"),
+        ("lenet:5", {}, "'5' is not of the form key=value"),
+        ("lenet", {"shape": (3, 8, 8)}, "'shape' is for a torch module"),
+        ("minilm:seed=1", {}, "unknown value 'seed'"),
+        (nn.Linear(3, 2), {}, "needs the shape of its images"),
+        (nn.Linear(3, 2), {"shape": (3, 2, 2), "tokenizer": "any"}, "'tokenizer' is for text models"),
+        (7, {}, "int is not a Hugging Face model, nor a torch module"),
+    ],
+)
+def test_settings_of_another_kind_of_model_are_refused(source, settings, message):
+    with pytest.raises(GradleakError, match=message):
+        load_model(source, **settings)
+
+
+def test_clients_and_text_code_refuse_the_other_kind(tiny_bert):
+    with pytest.raises(GradleakError, match="lenet reads images, and a text model is needed here"):
+        load_text_model("lenet")
+    with pytest.raises(GradleakError, match="Client is for text; lenet reads images"):
+        Client(load_model("lenet"))
+    with pytest.raises(GradleakError, match="ImageClient is for images; model object reads sentences"):
+        ImageClient(tiny_bert)

@@ -6,13 +6,16 @@ import math
 
 import pytest
 import torch
+from blobs import blobs, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
+from torch import nn
 
-from gradleak import Client, GradleakError, TextModel, attack
+from gradleak import Client, GradleakError, ImageClient, ImageModel, TextModel, attack, load_model
+from gradleak.attacks.images.run import attack_images
 from gradleak.models.families import ROLES
-from gradleak.models.selection import LETTERS, count_parameters, fused_with, parse_selection, selected, share_of
+from gradleak.models.selection import LETTERS, count_parameters, parse_selection, selected, share_of
 
 
 def labels_of(model: TextModel) -> list[int] | None:
@@ -47,7 +50,7 @@ def test_single_modules_are_one_weight_matrix(tiny: TextModel) -> None:
     """Every role of every layer: one tensor, of the module's own size, in no other role's selection."""
     taken: set[str] = set()
     for number, parts in enumerate(tiny.adapter.parts, start=1):
-        for roles in dict.fromkeys(fused_with(parts, role) for role in parts):
+        for roles in tiny.layer_roles:
             (name,) = selected(f"layer:{number}.{','.join(roles)}", tiny)
             weight = parts[roles[0]].module.weight
             assert tiny.parameters()[name] is weight
@@ -110,7 +113,10 @@ def test_shares_of_bert_base_are_those_of_the_paper() -> None:
         ("layer:9", "has layers 1 to 2, not 9"),
         ("layer:1.qery", "did you mean 'query'"),
         ("layer:1.", "is no module of a layer"),
-        ("layer:1.ffn_gate", "has no ffn_gate; there are all, transformer, layers 1 to 2"),
+        (
+            "layer:1.ffn_gate",
+            "has no ffn_gate in layer 1; there are all, transformer, head, embeddings, layers",
+        ),
         ("regex:nothing here", "selects nothing that .* trains; there are all"),
         ("regex:(", "is not a regular expression"),
         ("head+regex:a", "a regex stands alone"),
@@ -149,3 +155,61 @@ def test_lamp_matches_whatever_is_there(tiny: TextModel, observe: str) -> None:
     (found,) = attack(update, tiny, "lamp-cos", **QUICK)
     assert found.sentences
     assert found.loss is not None
+
+
+# --- image models -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lenet() -> ImageModel:
+    return small_model()
+
+
+def test_layers_of_an_image_model_are_its_modules_with_parameters(lenet: ImageModel) -> None:
+    assert lenet.layer_count == 4
+    assert lenet.layer_roles == [("weight",), ("bias",)]
+    assert selected("layer:1", lenet) == ["body.0.weight", "body.0.bias"]
+    assert selected("layer:2.weight+head", lenet) == ["body.2.weight", "head.weight", "head.bias"]
+    assert selected("layers:2-3.bias", lenet) == ["body.2.bias", "body.4.bias"]
+    assert selected("layers:1-4", lenet) == selected("all", lenet) == selected("regex:.", lenet)
+
+
+def test_parameters_beside_modules_are_a_layer_of_their_own() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+            self.head = nn.Linear(12, 2, bias=False)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.head(self.scale * images.flatten(1))
+
+    model = load_model(Tokens(), shape=(3, 2, 2))
+    assert selected("layer:1", model) == ["scale"]
+    assert selected("layer:2", model) == ["head.weight"]
+    assert model.layer_roles == []  # no role is in every layer
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("layer:5", "has layers 1 to 4, not 5"),
+        ("transformer", r"has no transformer; there are all, head, layers 1 to 4 \(in each: weight, bias\)"),
+        ("layer:1.query", "has no query in layer 1"),
+        ("layer:1.weigth", "did you mean 'weight'"),
+    ],
+)
+def test_bad_selections_of_an_image_model_are_refused(lenet: ImageModel, text: str, message: str) -> None:
+    with pytest.raises(GradleakError, match=message):
+        ImageClient(lenet, observe=text)
+
+
+def test_an_update_of_images_holds_what_was_selected(lenet: ImageModel) -> None:
+    whole = ImageClient(lenet, defenses=["sign"]).update(blobs(2))
+    part = ImageClient(lenet, defenses=["sign"], observe="layer:3.weight+head").update(blobs(2))
+    assert list(part.tensors) == ["body.4.weight", "head.weight", "head.bias"]
+    assert all(torch.equal(tensor, whole.tensors[name]) for name, tensor in part.tensors.items())
+    (found,) = attack_images(ImageClient(lenet, observe="layer:1+head").update(blobs(1)), lenet, "ig", steps=2)
+    assert found.images
+    sent = ImageClient(lenet, defenses=["layers:send=2-3", "frozen:parts=none,names=*.bias"]).update(blobs(1))
+    assert list(sent.tensors) == ["body.2.weight", "body.4.weight"]

@@ -12,7 +12,7 @@ from gradleak.attacks.film.reading import PlainReader
 from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 
 
@@ -51,7 +51,7 @@ class WholeReader:
 
 def bench_beam(name: str, beams: int, bag_size: int, length: int, seconds: float) -> BeamBench:
     """Both ways in turns, on the same search; they must find the same sentences."""
-    model = load_model(name, task="causal-lm")
+    model = load_text_model(name, task="causal-lm")
     usual = model.text_tokens.nonzero()[:, 0]
     order = torch.randperm(len(usual), generator=torch.Generator().manual_seed(0))
     bag = usual[order[:bag_size]].sort().values

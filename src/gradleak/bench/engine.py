@@ -17,7 +17,7 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import FactorEngine
 from gradleak.matching.naive import NaiveEngine
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 
 TOKENS = 14
@@ -83,12 +83,12 @@ def candidates_memory(name: str, count: int = 200) -> float:
 def bench_model(name: str) -> TextModel:
     """A built-in model, or `bert-base`: that architecture with random weights."""
     if name != "bert-base":
-        return load_model(name)
+        return load_text_model(name)
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
     module = BertForSequenceClassification(BertConfig(attn_implementation="eager"))
-    return load_model(module, tokenizer=load_model("minilm").tokenizer, task="classification")
+    return load_text_model(module, tokenizer=load_text_model("minilm").tokenizer, task="classification")
 
 
 class _Bench:

@@ -11,7 +11,7 @@ from gradleak.attacks.inversion.features import Hashed
 from gradleak.attacks.inversion.samples import SampleGradients
 from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.errors import GradleakError
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import Batch, TextModel
 
 # How far the two ways may be apart, as a share of the largest bin: they add up in another order.
@@ -34,7 +34,7 @@ def bench_lti(name: str, batch: int, length: int, epochs: int, seconds: float) -
     Without a defence, or with one that leaves nothing to chance, an epoch's gradients are those of the one before: we
     compute them once and keep them, the published code computes them anew.
     """
-    model = load_model(name)
+    model = load_text_model(name)
     usual = model.text_tokens.nonzero()[:, 0]
     generator = torch.Generator().manual_seed(0)
     ids = usual[torch.randint(len(usual), (batch, length), generator=generator)]

@@ -32,19 +32,14 @@ def print_assets() -> None:
 
 
 def print_models() -> None:
-    from gradleak.models.drawn import DRAWN
     from gradleak.models.families import FAMILIES
-    from gradleak.models.lenet import LENET, LENET_SUMMARY
     from gradleak.models.load import BUILT_IN
 
     built_in = Table(title="Built in", title_justify="left")
     for heading in ("name", "default task", "what"):
         built_in.add_column(heading)
-    for name, task in BUILT_IN.items():
-        built_in.add_row(name, task, assets.find(name).summary)
-    built_in.add_row(LENET, "image-classification", f"{LENET_SUMMARY}; {LENET}:seed=0,channels=3,size=32,classes=10")
-    for name, summary in DRAWN.items():
-        built_in.add_row(name, "causal-lm", summary)
+    for name, model in BUILT_IN.items():
+        built_in.add_row(name, model.task, model.summary)
     families = Table(title="Families: any Hugging Face folder or hub id of these", title_justify="left")
     for heading in ("family", "kind", "tasks"):
         families.add_column(heading)

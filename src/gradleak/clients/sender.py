@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,27 +14,64 @@ from gradleak.core.seeds import derive_seed
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
 from gradleak.defenses.chains import chain_gradient
-from gradleak.models.base import Examples, Target
+from gradleak.models.base import Examples, Modality, Target
+from gradleak.models.selection import ALL, selected
 from gradleak.updates.update import GRANTS, ClientRule, Known, Manifest, Update
 
-# What an attacker is told unless the audit says otherwise.
+# What an attacker knows unless the audit says otherwise.
 DEFAULT_GRANTS = ("batch_size",)
 
 
 class Sender:
     """The part of a federated client that does not depend on what its examples are."""
 
-    model: Target
+    modality: ClassVar[Modality]
+    grants: ClassVar[tuple[str, ...]] = GRANTS  # what can be known of its batches
 
-    def __init__(self, known: Collection[str], client: ClientRule | str, defenses: Sequence[Defense | str]) -> None:
-        strange = set(known) - set(GRANTS)
+    def __init__(
+        self,
+        model: Target,
+        known: Collection[str] = DEFAULT_GRANTS,
+        client: ClientRule | str = "fedsgd",
+        defenses: Sequence[Defense | str] = (),
+        observe: str = ALL,
+    ) -> None:
+        """`known` is what the attacker is told; `client` and `defenses` may be texts, as on the command line.
+
+        `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
+        and defended as before, the rest does not reach the attacker.
+        """
+        if model.modality != self.modality:
+            raise GradleakError(f"{type(self).__name__} is for {self.modality}; {model.name} reads {model.examples}")
+        strange = sorted(set(known) - set(self.grants))
         if strange:
-            raise GradleakError(f"unknown grant {sorted(strange)[0]!r}; known: {', '.join(GRANTS)}")
-        self.known = tuple(name for name in GRANTS if name in known)
+            raise GradleakError(
+                f"unknown grant {strange[0]!r}; of {model.examples} there are {', '.join(self.grants)}"
+            )
+        self.model = model
+        self.known = tuple(name for name in self.grants if name in known)
         self.rule = ClientRule.parse(client) if isinstance(client, str) else client
         self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
+        self.observe = observe
+        self.observed = set(selected(observe, model))
 
-    def defended(self, batch: Examples, targets: Tensor, seed: int) -> dict[str, Tensor]:
+    def send(self, batch: Examples, targets: Tensor, seed: int, facts: Mapping[str, Any]) -> Update:
+        """Train on a batch and give what would be sent; `facts` are what could be granted of it."""
+        defended = self._defended(batch, targets, seed)
+        tensors = {name: tensor for name, tensor in defended.items() if name in self.observed}
+        if not tensors:
+            raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
+        manifest = Manifest(
+            task=self.model.task,
+            family=self.model.family,
+            model_fingerprint=self.model.fingerprint,
+            client=self.rule,
+            defenses=tuple(str(defense) for defense in self.defenses),
+            known=Known(**{name: fact for name, fact in facts.items() if name in self.known}),
+        )
+        return Update(tensors, manifest)
+
+    def _defended(self, batch: Examples, targets: Tensor, seed: int) -> dict[str, Tensor]:
         """What the client computes from its batch, after all defences; `seed` fixes dropout and noise."""
         # Dropout draws from the seed itself; the same numbers once more would tie the defences' noise to it.
         own = derive_seed(seed, "defences") if self.rule.mode == "train" else seed
@@ -48,15 +86,3 @@ class Sender:
         for defense in self.defenses:
             tensors = defense.apply(tensors, self.model, generator)
         return tensors
-
-    def sent(self, tensors: dict[str, Tensor], known: Known) -> Update:
-        """The tensors with the manifest that goes with them."""
-        manifest = Manifest(
-            task=self.model.task,
-            family=self.model.family,
-            model_fingerprint=self.model.fingerprint,
-            client=self.rule,
-            defenses=tuple(str(defense) for defense in self.defenses),
-            known=known,
-        )
-        return Update(tensors, manifest)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from gradleak.clients.sender import DEFAULT_GRANTS, Sender
+from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
-from gradleak.defenses.base import Defense
-from gradleak.models.selection import ALL, selected
 from gradleak.models.text import TextModel
-from gradleak.updates.update import ClientRule, Known, Update
+from gradleak.updates.update import Update
 
 
 class Client(Sender):
@@ -24,23 +22,8 @@ class Client(Sender):
     ((0,), True)
     """
 
-    def __init__(
-        self,
-        model: TextModel,
-        known: Collection[str] = DEFAULT_GRANTS,
-        client: ClientRule | str = "fedsgd",
-        defenses: Sequence[Defense | str] = (),
-        observe: str = ALL,
-    ) -> None:
-        """`known` is what the attacker is told; `client` and `defenses` may be texts, as on the command line.
-
-        `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
-        and defended as before, the rest does not reach the attacker.
-        """
-        super().__init__(known, client, defenses)
-        self.model: TextModel = model
-        self.observe = observe
-        self.observed = set(selected(observe, model))
+    model: TextModel
+    modality = "text"
 
     def update(self, texts: Sequence[str], labels: Sequence[int | str] | None = None, seed: int = 0) -> Update:
         """Train on the texts and return what would be sent; `seed` fixes dropout and noise.
@@ -52,16 +35,8 @@ class Client(Sender):
         batch = self.model.encode(texts)
         classes = self._classes(texts, labels)
         targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
-        tensors = self.defended(batch, targets, seed)
-        tensors = {name: tensor for name, tensor in tensors.items() if name in self.observed}
-        if not tensors:
-            raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
-        known = Known(
-            batch_size=len(texts) if "batch_size" in self.known else None,
-            labels=tuple(classes) if "labels" in self.known and classes is not None else None,
-            lengths=tuple(batch.lengths) if "lengths" in self.known else None,
-        )
-        return self.sent(tensors, known)
+        facts = {"batch_size": len(texts), "labels": classes, "lengths": batch.lengths}
+        return self.send(batch, targets, seed, facts)
 
     def _classes(self, texts: Sequence[str], labels: Sequence[int | str] | None) -> list[int] | None:
         if self.model.task == "causal-lm":

@@ -20,15 +20,17 @@ class Frozen(Defense):
     random, coordinatewise, lossy = False, True, False
 
     parts: Literal["embeddings", "words", "none"] = Field(
-        "embeddings", description="embeddings: all embedding tables; words: the word table only"
+        "embeddings", description="embeddings: all embedding tables; words: the token embedding only; none: no table"
     )
     names: str | None = Field(None, description="further parameters, as a pattern such as *.layer.0.*")
 
     def trained(self, names: Sequence[str], model: Target) -> list[str]:
-        adapter = text_target(model, "frozen").adapter
-        tables = [adapter.words, adapter.positions, adapter.token_types]
-        count = {"embeddings": 3, "words": 1, "none": 0}[self.parts]
-        frozen = {adapter.parameter_of(table) for table in tables[:count] if table is not None}
+        frozen: set[str] = set()
+        if self.parts != "none":
+            adapter = text_target(model, f"frozen:parts={self.parts}").adapter
+            tables = [adapter.words, adapter.positions, adapter.token_types]
+            chosen = tables if self.parts == "embeddings" else tables[:1]
+            frozen = {adapter.parameter_of(table) for table in chosen if table is not None}
         if self.names is not None:
             matching = [name for name in model.parameters() if fnmatchcase(name, self.names)]
             if not matching:

@@ -12,11 +12,10 @@ from gradleak.core.errors import GradleakError
 from gradleak.defenses.base import Defense
 from gradleak.models.base import Target
 from gradleak.models.selection import layer_numbers, selected
-from gradleak.models.text import text_target
 
 
 class SomeLayers(Defense):
-    summary = "only some Transformer layers are sent, and neither embeddings nor the head"
+    summary = "only some layers are sent, and neither embeddings nor the head of a Transformer"
     reveals = "which layers were sent"
     random, coordinatewise, lossy = False, True, False
 
@@ -32,7 +31,7 @@ class SomeLayers(Defense):
         return value
 
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
-        sent = set(selected(f"layers:{self.send}", text_target(model, "layers")))
+        sent = set(selected(f"layers:{self.send}", model))
         kept = {name: tensor for name, tensor in tensors.items() if name in sent}
         if not kept:
             raise GradleakError(f"layers: nothing of layers {self.send} is left to send")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.models.tasks import Modality, TargetTask
 
@@ -48,12 +48,46 @@ class Target(ABC):
     def num_labels(self) -> int: ...
 
     @property
+    @abstractmethod
+    def layers(self) -> Sequence[nn.Module]:
+        """The layers that a selection numbers, from 1."""
+
+    @property
+    @abstractmethod
+    def sections(self) -> Mapping[str, Sequence[nn.Module]]:
+        """What else a selection can name, such as the head."""
+
+    @abstractmethod
+    def layer_tensors(self, number: int) -> Mapping[str, Sequence[str]]:
+        """The names of the tensors of each role in a layer; roles that live in one matrix have the same."""
+
+    def layer_parameters(self, number: int) -> list[str]:
+        """The names of all that is trained in a layer."""
+        return self.parameters_in([self.layers[number - 1]])
+
+    @property
+    def layer_count(self) -> int:
+        return len(self.layers)
+
+    @property
+    def layer_roles(self) -> list[tuple[str, ...]]:
+        """The single modules that every layer has; roles that live in one matrix are one module."""
+        first, *others = (self.layer_tensors(number) for number in range(1, self.layer_count + 1))
+        common = [role for role in first if all(role in other for other in others)]
+        return list(dict.fromkeys(fused_with(first, role) for role in common))
+
+    @property
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """The trainable parameters by name; a tied matrix appears once."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    def parameters_in(self, modules: Iterable[nn.Module]) -> list[str]:
+        """The names of all that is trained inside the modules; a tied matrix is inside all of its owners."""
+        owned = {id(parameter) for module in modules for parameter in module.parameters()}
+        return [name for name, parameter in self.parameters().items() if id(parameter) in owned]
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -79,6 +113,15 @@ class Target(ABC):
     @abstractmethod
     def check_known(self, known: Known) -> None:
         """Refuse what a manifest grants if it cannot be true of this model."""
+
+
+def fused_with(tensors: Mapping[str, Sequence[str]], role: str) -> tuple[str, ...]:
+    """The roles of a layer that live in one matrix with this one, itself included, in the layer's order.
+
+    >>> fused_with({"query": ["attn.weight"], "key": ["attn.weight"], "ffn_in": ["fc.weight"]}, "key")
+    ('query', 'key')
+    """
+    return tuple(other for other, names in tensors.items() if names == tensors[role])
 
 
 def fingerprint_of(weights: Mapping[str, Tensor]) -> str:

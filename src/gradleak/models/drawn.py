@@ -1,7 +1,7 @@
 """Built-in targets that exist as an architecture only: their weights are drawn from a seed.
 
-`lti` is the language model of the Learning To Invert paper: a Transformer of three layers, 96 wide, with a word table
-that is frozen and serves as the output layer too. Its vocabulary is that of a real tokenizer.
+`lti` is the language model of the Learning To Invert paper: a Transformer of three layers, 96 wide, with a token
+embedding that is frozen and serves as the output layer too. Its vocabulary is that of a real tokenizer.
 """
 
 from __future__ import annotations
@@ -15,21 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
-from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
-from gradleak.models.families import Task
+from gradleak.models.loading import BuiltIn, Loading
 from gradleak.models.text import TextModel
 
-DRAWN: dict[str, str] = {
-    "lti": "a language model of 3 layers, 96 wide, for 16 tokens, weights drawn from a seed, word table frozen; "
-    "lti:tokenizer=FOLDER,seed=0"
-}
 # Of the tables' entries. The loss of an untrained model then already depends on which tokens stand where.
 WORDS, POSITIONS = 0.2, 0.1
 
 
 class LtiModel(BaseModel):
-    """What `lti:…` can be told."""
+    """What `lti:…` can set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,18 +35,21 @@ class LtiModel(BaseModel):
     width: int = Field(96, ge=8, le=4096)
 
 
-def is_drawn(name: str) -> bool:
-    return name.partition(":")[0] in DRAWN
-
-
-def load_drawn(name: str, task: Task | None, device: torch.device, progress: Progress = SILENT) -> TextModel:
+def load_lti(name: str, settings: LtiModel, how: Loading) -> TextModel:
     """The model of a text such as `lti` or `lti:tokenizer=gpt2_tokenizer,seed=1`."""
-    kind, values = split_parameters(name)
-    settings = validated(LtiModel, values, f"model {kind!r}")
-    if task not in (None, "causal-lm"):
-        raise GradleakError(f"{kind} is a language model: it is audited on causal-lm, not {task}")
-    tokenizer = bare_tokenizer(settings.tokenizer, progress)
-    return TextModel(_module(settings, tokenizer).to(device), tokenizer, "causal-lm", name)
+    if how.task not in (None, "causal-lm"):
+        raise GradleakError(f"lti is a language model: it is audited on causal-lm, not {how.task}")
+    tokenizer = bare_tokenizer(settings.tokenizer, how.progress)
+    return TextModel(_module(settings, tokenizer).to(how.device), tokenizer, "causal-lm", name)
+
+
+LTI = BuiltIn(
+    "causal-lm",
+    "a language model of 3 layers, 96 wide, for 16 tokens, weights drawn from a seed, token embedding frozen; "
+    "lti:tokenizer=FOLDER,seed=0",
+    LtiModel,
+    load_lti,
+)
 
 
 def bare_tokenizer(source: str, progress: Progress = SILENT) -> Any:

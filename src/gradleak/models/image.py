@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,8 @@ from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
-from gradleak.core.parameters import split_parameters, validated
 from gradleak.models.base import Target
-from gradleak.models.lenet import LENET, LeNet, LeNetOptions
-from gradleak.models.load import resolve_device
+from gradleak.models.loading import Loading
 
 if TYPE_CHECKING:
     from gradleak.updates.update import Known
@@ -39,7 +38,8 @@ class ImageModel(Target):
 
     Normalisation belongs into the module. The last linear layer is taken to be the one that tells the classes.
 
-    >>> model = load_image_model("lenet:seed=3")
+    >>> from gradleak import load_model
+    >>> model = load_model("lenet:seed=3")
     >>> model.shape, model.num_labels, model.name
     ((3, 32, 32), 10, 'lenet:seed=3')
     """
@@ -70,6 +70,25 @@ class ImageModel(Target):
     def num_labels(self) -> int:
         return int(self.module.get_submodule(self.head).out_features)
 
+    @functools.cached_property
+    def layers(self) -> list[nn.Module]:
+        """The modules that have parameters of their own, in order."""
+        return [part for part in self.module.modules() if any(True for _ in part.parameters(recurse=False))]
+
+    @property
+    def sections(self) -> dict[str, list[nn.Module]]:
+        return {"head": [self.module.get_submodule(self.head)]}
+
+    def layer_tensors(self, number: int) -> dict[str, list[str]]:
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        own = self.layers[number - 1].named_parameters(recurse=False)
+        return {role: [names[id(parameter)]] for role, parameter in own}
+
+    def layer_parameters(self, number: int) -> list[str]:
+        """Its own ones: modules inside it that have some are layers themselves."""
+        own = {name for names in self.layer_tensors(number).values() for name in names}
+        return [name for name in self.parameters() if name in own]
+
     def logits(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.module(pixels)
         return logits
@@ -94,31 +113,18 @@ class ImageModel(Target):
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Refuse images the model does not take."""
         if shape != self.shape:
-            raise GradleakError(f"the images are {_said(shape)}, {self.name} takes {_said(self.shape)}")
+            raise GradleakError(f"the images are {_sizes(shape)}, {self.name} takes {_sizes(self.shape)}")
 
 
-def load_image_model(
-    source: str | nn.Module = LENET,
-    *,
-    shape: tuple[int, int, int] = (3, 32, 32),
-    name: str | None = None,
-    device: str = "cpu",
-) -> ImageModel:
-    """The image classifier to audit: `lenet`, or any torch module of your own.
-
-    `lenet:seed=0,channels=3,size=32,classes=10` draws the weights from the seed, evenly from −0.5 to 0.5. A module
-    takes images of `shape` (channels, height, width) with values from 0 to 1 and gives logits.
-    """
-    place = resolve_device(device)
-    if isinstance(source, nn.Module):
-        found = ImageModel(source.to(place), shape, name or type(source).__name__.lower())
-        _check_output(found)
-        return found
-    kind, values = split_parameters(source)
-    if kind != LENET:
-        raise GradleakError(f"unknown image model {kind!r}; built in: {LENET}")
-    options = validated(LeNetOptions, values, f"model {LENET!r}")
-    return ImageModel(LeNet(options).to(place), (options.channels, options.size, options.size), name or source)
+def load_module(module: nn.Module, shape: tuple[int, int, int] | None, how: Loading) -> ImageModel:
+    """A torch module of the user's own that reads images of this shape."""
+    name = type(module).__name__.lower()
+    how.refuse_text_settings(name)
+    if shape is None:
+        raise GradleakError("a torch module needs the shape of its images: load_model(module, shape=(3, 32, 32))")
+    model = ImageModel(module.to(how.device), shape, name)
+    _check_output(model)
+    return model
 
 
 def _check_output(model: ImageModel) -> None:
@@ -126,9 +132,9 @@ def _check_output(model: ImageModel) -> None:
         with torch.no_grad():
             logits = model.logits(torch.zeros(2, *model.shape, device=model.device))
     except RuntimeError as error:
-        raise GradleakError(f"{model.name} does not take images of {_said(model.shape)}: {error}") from error
+        raise GradleakError(f"{model.name} does not take images of {_sizes(model.shape)}: {error}") from error
     if tuple(logits.shape) != (2, model.num_labels):
-        raise GradleakError(f"{model.name} gives {_said(tuple(logits.shape))} for two images, not class logits")
+        raise GradleakError(f"{model.name} gives {_sizes(tuple(logits.shape))} for two images, not class logits")
 
 
 def _last_linear(module: nn.Module) -> str:
@@ -138,5 +144,5 @@ def _last_linear(module: nn.Module) -> str:
     return names[-1]
 
 
-def _said(shape: tuple[int, ...]) -> str:
+def _sizes(shape: tuple[int, ...]) -> str:
     return " × ".join(str(n) for n in shape)

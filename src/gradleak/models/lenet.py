@@ -6,17 +6,16 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from gradleak.core.parameters import split_parameters
+from gradleak.models.image import ImageModel
+from gradleak.models.loading import BuiltIn, Loading
 
-LENET = "lenet"
-LENET_SUMMARY = "a small convolutional net with weights drawn from a seed; the target of the image attacks"
 WIDTH, KERNEL = 12, 5
 # Both papers draw every weight and bias evenly from plus to minus this.
 SPREAD = 0.5
 
 
 class LeNetOptions(BaseModel):
-    """What a spec such as `lenet:seed=3` can say."""
+    """What a text such as `lenet:seed=3` can set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,10 +54,15 @@ class LeNet(nn.Module):
         return logits
 
 
-def is_image_model(name: str) -> bool:
-    """Whether a built-in name is that of an image classifier.
+def load_lenet(name: str, options: LeNetOptions, how: Loading) -> ImageModel:
+    how.refuse_text_settings(name)
+    return ImageModel(LeNet(options).to(how.device), (options.channels, options.size, options.size), name)
 
-    >>> is_image_model("lenet:seed=3"), is_image_model("minilm")
-    (True, False)
-    """
-    return split_parameters(name)[0] == LENET
+
+LENET = BuiltIn(
+    "image-classification",
+    "a small convolutional net with weights drawn from a seed; the target of the image attacks; "
+    "lenet:seed=0,channels=3,size=32,classes=10",
+    LeNetOptions,
+    load_lenet,
+)

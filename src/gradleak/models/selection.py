@@ -1,6 +1,6 @@
 """Which parameters of a model a text such as `layers:3-8.key,value` means.
 
-They are found by what they do, through the adapter and by identity, never by a piece of a name.
+They are found by what they do, by the identity of modules, never by a piece of a name.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import nn
-
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import suggest
-from gradleak.models.adapter import Part
-from gradleak.models.base import Target
+from gradleak.models.base import Target, fused_with
 from gradleak.models.families import known_roles
-from gradleak.models.text import TextModel
 
 ALL = "all"
 FORMS = "all, transformer, layer:6, layer:6.query, layers:3-8.key,value, head, embeddings or regex:PATTERN"
 # The letters of the partial-gradients paper.
 LETTERS = {"q": "query", "k": "key", "v": "value", "o": "attention_out", "f": "ffn_in", "p": "ffn_out"}
+# The parameters of a module of an image model.
+IMAGE_ROLES = ("weight", "bias")
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,14 @@ def parse_selection(text: str) -> tuple[Piece, ...]:
     return tuple(_piece(part.strip(), text) for part in re.split(r"\+(?=\s*[A-Za-z])", text))
 
 
-def selected(text: str, model: TextModel) -> list[str]:
+def selected(text: str, model: Target) -> list[str]:
     """The names of the trainable parameters a selection means, in the model's order.
 
     >>> from gradleak import load_model
     >>> selected("layer:6.query", load_model("minilm"))
     ['bert.encoder.layer.5.attention.self.query.weight']
+    >>> selected("layer:1.weight+head", load_model("lenet"))
+    ['body.0.weight', 'head.weight', 'head.bias']
     """
     chosen = {name for piece in parse_selection(text) for name in _names(piece, model)}
     names = [name for name in model.parameters() if name in chosen]
@@ -60,12 +60,12 @@ def selected(text: str, model: TextModel) -> list[str]:
     return names
 
 
-def existing(model: TextModel) -> str:
+def existing(model: Target) -> str:
     """What there is to select, in words."""
-    roles = ", ".join(model.adapter.parts[0])
+    roles = ", ".join(model.layer_tensors(1))
     example = next(iter(model.parameters()))
     return (
-        f"there are all, transformer, layers 1 to {len(model.adapter.layers)} (in each: {roles}), head, embeddings, "
+        f"there are {', '.join([ALL, *model.sections])}, layers 1 to {model.layer_count} (in each: {roles}), "
         f"and regex:PATTERN over names such as {example}"
     )
 
@@ -98,11 +98,6 @@ def layer_numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def fused_with(parts: dict[str, Part], role: str) -> tuple[str, ...]:
-    """The roles of a layer that live in one matrix with this one, itself included, in the layer's order."""
-    return tuple(other for other, part in parts.items() if part.module is parts[role].module)
-
-
 # --- reading ----------------------------------------------------------------------------------------
 
 
@@ -120,7 +115,7 @@ def _piece(part: str, text: str) -> Piece:
 
 def _roles(text: str) -> tuple[str, ...]:
     roles = [LETTERS.get(role.strip(), role.strip()) for role in text.split(",")]
-    known = known_roles()
+    known = [*known_roles(), *IMAGE_ROLES]
     for role in roles:
         if role not in known:
             raise GradleakError(f"{role!r} is no module of a layer; {suggest(role, known)}")
@@ -138,42 +133,34 @@ def _pattern(text: str) -> Piece:
 # --- finding ----------------------------------------------------------------------------------------
 
 
-def _names(piece: Piece, model: TextModel) -> list[str]:
-    adapter = model.adapter
+def _names(piece: Piece, model: Target) -> list[str]:
     if piece.kind == "all":
         return list(model.parameters())
     if piece.kind == "regex":
         return [name for name in model.parameters() if re.search(piece.pattern, name)]
-    if piece.kind == "head":
-        return _inside(adapter.head, model)
-    if piece.kind == "embeddings":
-        tables = (adapter.words, adapter.positions, adapter.token_types, adapter.embedding_norm)
-        return _inside([table for table in tables if table is not None], model)
-    if piece.kind == "transformer":
-        return _inside(adapter.layers, model)
-    if max(piece.numbers) > len(adapter.layers):
-        raise GradleakError(f"{model.name} has layers 1 to {len(adapter.layers)}, not {max(piece.numbers)}")
-    if not piece.roles:
-        return _inside([adapter.layers[number - 1] for number in piece.numbers], model)
-    return [name for number in piece.numbers for name in _weights(number, piece.roles, model)]
+    if piece.kind != "layers":
+        if piece.kind not in model.sections:
+            raise GradleakError(f"{model.name} has no {piece.kind}; {existing(model)}")
+        return model.parameters_in(model.sections[piece.kind])
+    if max(piece.numbers) > model.layer_count:
+        raise GradleakError(f"{model.name} has layers 1 to {model.layer_count}, not {max(piece.numbers)}")
+    return [
+        name
+        for number in piece.numbers
+        for name in (_tensors(number, piece.roles, model) if piece.roles else model.layer_parameters(number))
+    ]
 
 
-def _inside(modules: Sequence[nn.Module], model: TextModel) -> list[str]:
-    """All that is trained inside the modules; a tied matrix is inside all of its owners."""
-    owned = {id(parameter) for module in modules for parameter in module.parameters()}
-    return [name for name, parameter in model.parameters().items() if id(parameter) in owned]
-
-
-def _weights(number: int, roles: Sequence[str], model: TextModel) -> list[str]:
-    """The weight matrices of some roles of one layer, or LoRA's factors in their place."""
-    parts = model.adapter.parts[number - 1]
+def _tensors(number: int, roles: Sequence[str], model: Target) -> list[str]:
+    """The tensors of some roles of one layer."""
+    tensors = model.layer_tensors(number)
     for role in roles:
-        if role not in parts:
-            raise GradleakError(f"{model.name} has no {role}; {existing(model)}")
-        together = fused_with(parts, role)
+        if role not in tensors:
+            raise GradleakError(f"{model.name} has no {role} in layer {number}; {existing(model)}")
+        together = fused_with(tensors, role)
         if not set(together) <= set(roles):
             raise GradleakError(
-                f"{', '.join(together)} of {model.name} are one matrix ({parts[role].weight_name}), which is sent "
+                f"{', '.join(together)} of {model.name} are one matrix ({tensors[role][0]}), which is sent "
                 f"whole or not at all; select layer:{number}.{','.join(together)}"
             )
-    return [name for role in roles for name in parts[role].tensor_names]
+    return [name for role in roles for name in tensors[role]]

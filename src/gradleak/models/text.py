@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
@@ -103,6 +103,21 @@ class TextModel(Target):
     @property
     def family(self) -> str:
         return self.adapter.family.name
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        return self.adapter.layers
+
+    @property
+    def sections(self) -> dict[str, list[nn.Module]]:
+        adapter = self.adapter
+        tables = (adapter.words, adapter.positions, adapter.token_types, adapter.embedding_norm)
+        embeddings = [table for table in tables if table is not None]
+        return {"transformer": adapter.layers, "head": adapter.head, "embeddings": embeddings}
+
+    def layer_tensors(self, number: int) -> dict[str, list[str]]:
+        """Weight matrices, or LoRA's factors in their place."""
+        return {role: part.tensor_names for role, part in self.adapter.parts[number - 1].items()}
 
     @property
     def device(self) -> torch.device:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.progress import SILENT, Progress
-from gradleak.models.load import load_model
+from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 
 SENTENCES_AT_ONCE = 64
@@ -36,7 +36,7 @@ class CausalPrior:
     def load(cls, source: str, target: TextModel, progress: Progress = SILENT) -> CausalPrior:
         """Load the language model by folder or hub id."""
         device = str(target.device)
-        language_model = load_model(source, task="causal-lm", device=device, progress=progress)
+        language_model = load_text_model(source, task="causal-lm", device=device, progress=progress)
         language_model.module.bfloat16()  # twice as fast where the processor can, and orders do not hang on it
         return cls(language_model, target)
 

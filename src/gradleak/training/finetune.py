@@ -130,7 +130,7 @@ def default_model(task: Task | None) -> str:
     >>> default_model("causal-lm"), default_model(None)
     ('smollm2', 'minilm')
     """
-    return next(name for name, usual in BUILT_IN.items() if task in (None, usual))
+    return next(name for name, model in BUILT_IN.items() if task in (None, model.task))
 
 
 def split_rows(
