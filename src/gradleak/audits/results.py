@@ -16,6 +16,7 @@ from gradleak.models.base import MODALITIES, Modality, Target, TargetTask
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
+from gradleak.scoring.scale import SCALES, Scale
 from gradleak.scoring.score import Pair
 from gradleak.updates.update import ClientRule, Update
 
@@ -59,6 +60,11 @@ class Scenario(_Model):
     def modality(self) -> Modality:
         """What its examples are: text or images."""
         return MODALITIES[self.task]
+
+    @property
+    def scale(self) -> Scale:
+        """By what it is judged."""
+        return SCALES[self.modality]
 
 
 class AttackInfo(_Model):

@@ -24,7 +24,7 @@ from gradleak.cli.options import (
     Seed,
     takes,
 )
-from gradleak.cli.session import budget_of, finish, live, masked, said, show, show_images
+from gradleak.cli.session import budget_of, finish, live, masked, said, show
 
 if TYPE_CHECKING:
     from gradleak.audits.spec import AuditConfig
@@ -111,7 +111,6 @@ def run_and_show(config: AuditConfig, lpips: bool = False) -> None:
 
     from gradleak.audits.configured import audit_of
     from gradleak.core.files import output_folder
-    from gradleak.report.wording import of_images
     from gradleak.verdict.gather import Gathered
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -121,9 +120,6 @@ def run_and_show(config: AuditConfig, lpips: bool = False) -> None:
         with live(limit) as progress:
             results = masked(audit_of(config, limit, progress, lpips), config.redact)
         place = results.save(folder)
-        if of_images(results):
-            show_images(results, folder)
-        else:
-            show(Gathered(folder, [results]))
+        show(Gathered(folder, [results]))
         typer.echo(f"results  {place}")
     finish(limit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,7 @@ def show(found: Gathered) -> None:
     """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
     from rich.console import Console
 
-    from gradleak.report.build import write_report
+    from gradleak.report.build import write_pages
     from gradleak.report.terminal import print_results
     from gradleak.verdict.show import print_verdict
 
@@ -62,22 +61,7 @@ def show(found: Gathered) -> None:
     if len(found.results) == 1:
         print_results(found.results[0], console, sentences=20)
     print_verdict(verdict, console)
-    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_report(found)}")
-
-
-def show_images(results: Results, folder: Path) -> None:
-    """Print an audit of images with its verdict; write `verdict.json` and the page."""
-    from rich.console import Console
-
-    from gradleak.report.images import write_image_report
-    from gradleak.report.terminal import print_results
-    from gradleak.verdict.judge import judge
-    from gradleak.verdict.show import print_verdict
-
-    console, verdict = Console(), judge([results])
-    print_results(results, console)
-    print_verdict(verdict, console)
-    typer.echo(f"\nverdict  {verdict.save(folder)}\nreport   {write_image_report(results, verdict, folder)}")
+    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_pages(found)}")
 
 
 def masked(results: Results, wanted: bool) -> Results:

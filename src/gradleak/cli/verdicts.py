@@ -9,7 +9,7 @@ import typer
 
 from gradleak.cli.app import app
 from gradleak.cli.options import Redact
-from gradleak.cli.session import masked, show, show_images
+from gradleak.cli.session import masked, show
 
 if TYPE_CHECKING:
     from gradleak.verdict.gather import Gathered
@@ -34,39 +34,28 @@ def verdict(folder: Folder) -> None:
 @app.command()
 def report(folder: Folder, redact: Redact = False) -> None:
     """Print a result again and write its page anew; of a folder of many, one page for all."""
-    from gradleak.report.images import image_results
-
-    if (images := image_results(folder)) is not None:
-        show_images(masked(images, redact), folder)
-    else:
-        show(_gathered(folder, redact))
+    show(_gathered(folder, redact))
 
 
 @app.command()
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option(help="A .csv or .json file to write, a line a sentence.")],
+    out: Annotated[Path, typer.Option(help="A .csv or .json file to write, one line per sentence or image.")],
     redact: Redact = False,
 ) -> None:
-    """Write every sentence with what was read back of it and its scores as CSV or JSON."""
+    """Write every sentence with what was read back of it and its scores, or every image with its scores."""
     from gradleak.report.rows import write_rows
 
-    typer.echo(f"sentences  {write_rows(_gathered(folder, redact).results, out)}")
+    typer.echo(f"written  {write_rows(_gathered(folder, redact).results, out)}")
 
 
 def _gathered(folder: Path, redact: bool) -> Gathered:
-    """The audits of text in a folder."""
+    """The audits of a folder."""
     import dataclasses
 
-    from gradleak.core.errors import GradleakError
-    from gradleak.report.wording import of_images
     from gradleak.verdict.gather import gather
 
     found = gather(folder)
-    if any(map(of_images, found.results)):
-        raise GradleakError(
-            f"{folder} holds audits of images: `gradleak grid` shows several, `gradleak verdict` judges"
-        )
     return dataclasses.replace(found, results=[masked(one, redact) for one in found.results])
 
 
@@ -77,7 +66,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for compare.html and compare.json.")] = None,
     redact: Redact = False,
 ) -> None:
-    """Compare two runs: what the second reads more or less of, attack by attack and sentence by sentence."""
+    """Compare two runs: what the second reads more or less of, by attack and by sentence or image."""
     from rich.console import Console
 
     from gradleak.core.files import output_folder

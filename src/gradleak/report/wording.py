@@ -8,7 +8,7 @@ from collections import Counter
 from gradleak.audits.results import Observed, Results, Scenario
 from gradleak.core.parameters import split_spec
 from gradleak.defenses import DEFENSES, parse_defenses
-from gradleak.models.base import TargetTask
+from gradleak.models.base import Modality, TargetTask
 from gradleak.updates.update import Manifest
 
 # A number in a note, but not one in the name of a tensor.
@@ -26,15 +26,7 @@ _GRANTED_OF: dict[TargetTask, dict[str, str]] = {
     "causal-lm": {name: what for name, what in _GRANTED.items() if name != "labels"},
     "image-classification": {"batch_size": "how many images the batch has", "labels": "their labels"},
 }
-_EXAMPLE: dict[TargetTask, str] = {
-    "classification": "sentence",
-    "causal-lm": "sentence",
-    "image-classification": "image",
-}
-
-
-def of_images(results: Results) -> bool:
-    return results.scenario.task == "image-classification"
+_HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images": "its weights"}
 
 
 def threat_model(scenario: Scenario) -> list[str]:
@@ -61,9 +53,9 @@ def threat_model(scenario: Scenario) -> list[str]:
 
 
 def _held(scenario: Scenario) -> str:
-    if scenario.task != "image-classification":
-        return "its weights and its tokenizer"
-    return "its weights" + (f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else "")
+    """What the attacker has beside the update."""
+    more = f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else ""
+    return _HELD[scenario.modality] + more
 
 
 def seen(observed: Observed) -> str:
@@ -96,7 +88,7 @@ def _client(scenario: Scenario) -> str:
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
     if rule.name == "fedsgd":
         return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
-    steps, example = counted(rule.steps(size), "step"), _EXAMPLE[scenario.task]
+    steps, example = counted(rule.steps(size), "step"), scenario.scale.noun
     return (
         f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
         f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"

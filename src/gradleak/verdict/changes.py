@@ -109,4 +109,4 @@ def _point(verdict: ScenarioVerdict) -> Point:
 
 def _leak(verdict: ScenarioVerdict) -> str:
     best = strongest_of(verdict)
-    return best.scale.named(best.leak)
+    return best.scale.labelled(best.leak)

@@ -23,7 +23,7 @@ _NAMES = {
 def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict], missing: int = 0) -> str:
     """One sentence: the level and the numbers it rests on."""
     scale = best.scale
-    score = f"{scale.named(best.leak)}, guessing without the update {scale.said(best.control)}"
+    score = f"{scale.labelled(best.leak)}, guessing without the update {scale.format(best.control)}"
     match level:
         case "critical":
             most = max(attacks, key=lambda one: one.whole.mean)
@@ -77,7 +77,7 @@ def attack_words(one: AttackVerdict) -> str:
     cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
     named = f"{one.tokens} % of the tokens, " if one.tokens is not None else ""
     return (
-        f"{one.attack}: {one.scale.named(one.leak)} against {one.scale.said(one.control)} of guessing, "
+        f"{one.attack}: {one.scale.labelled(one.leak)} against {one.scale.format(one.control)} of guessing, "
         f"{named}{_whole(one)}, {counted(one.trials, 'trial')}{cut}"
     )
 

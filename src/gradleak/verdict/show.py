@@ -85,8 +85,8 @@ def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
         "defence": Text(one.defense),
         "level": Text(one.level, style=STYLES[one.level]),
         "strongest": Text(best.attack),
-        "leak": Text(best.scale.said(best.leak)),
-        "guessing": Text(best.scale.said(best.control)),
+        "leak": Text(best.scale.format(best.leak)),
+        "guessing": Text(best.scale.format(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
         **{
             name: Text("–" if count is None else f"{count.found}/{count.total}")
