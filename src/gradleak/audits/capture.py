@@ -15,7 +15,6 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.data.draws import draw_trials
 from gradleak.data.texts import read_data
 from gradleak.models.load import load_model
-from gradleak.report.wording import seen
 
 
 class Truth(BaseModel):
@@ -46,7 +45,7 @@ def capture_update(config: AuditConfig, out: Path, progress: Progress = SILENT) 
         labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
         sender = Client(model, config.known, config.client, config.defenses, config.observe)
         update = sender.update(batch.texts, labels, config.seed)
-        progress.say(seen(observed(update, config.observe, model)))
+        progress.say(observed(update, config.observe, model).sentence)
         update.save(folder)
         truth = Truth(texts=batch.texts, labels=labels).model_dump_json(indent=2)
         return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), truth + "\n")

@@ -20,7 +20,6 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import Progress
 from gradleak.models.load import load_model
-from gradleak.report.wording import provenance
 from gradleak.scoring.metrics import figure, labels_of
 from gradleak.scoring.score import Score, score
 from gradleak.updates.update import load_update
@@ -37,7 +36,7 @@ def reconstruct(
             config.model, task=config.task, num_labels=config.num_labels, device=config.device, progress=progress
         )
         shared = load_update(update, model)
-        for line in provenance(shared.manifest):
+        for line in shared.manifest.provenance():
             progress.say(line)
         (found,) = attack(
             shared,

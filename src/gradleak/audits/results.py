@@ -12,6 +12,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.text import counted
 from gradleak.models.base import MODALITIES, Modality, Target, TargetTask
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.scoring.interval import Interval
@@ -34,6 +35,17 @@ class Observed(_Model):
     tensors: int
     parameters: int = Field(description="numbers these tensors hold")
     share: float = Field(description="the same in percent of the model's trainable parameters")
+
+    @property
+    def sentence(self) -> str:
+        """
+        >>> Observed(selection="layer:6.query", tensors=1, parameters=147456, share=0.649).sentence
+        'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
+        """
+        return (
+            f"Of the update the attacker sees {self.selection}: {counted(self.tensors, 'tensor')}, "
+            f"{self.parameters:,} parameters, {self.share:.3g} % of the model."
+        )
 
 
 class Scenario(_Model):

@@ -31,7 +31,6 @@ from gradleak.models.families import Task
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, parse_selection
 from gradleak.models.text import TextModel
-from gradleak.report.wording import seen
 from gradleak.scoring.found import found_accuracy
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.metric import by_metric, mean_scores
@@ -200,7 +199,7 @@ class _Side:
         if i == 0:
             self.shown = observed(update, self.asked.observe, self.model)
             self.granted, self.told = update.known.granted, update.manifest.defenses
-            progress.say(seen(self.shown))
+            progress.say(self.shown.sentence)
         return update
 
     def _client_seed(self, i: int) -> int:

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gradleak.core.files import write_text
+from gradleak.core.text import counted, enumerated
 from gradleak.report.build import templates
 from gradleak.report.contents import interval
 from gradleak.report.modalities import RENDERERS
-from gradleak.report.wording import counted, listing
 from gradleak.verdict.compare import Comparison
 
 PAGE = "compare.html"
@@ -44,7 +44,7 @@ def headline(comparison: Comparison) -> str:
 
 def measures(comparison: Comparison) -> str:
     """By what the runs are compared."""
-    return listing(list(dict.fromkeys(each.scale.label for each in comparison.differences)))
+    return enumerated(list(dict.fromkeys(each.scale.label for each in comparison.differences)))
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

@@ -11,13 +11,14 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from gradleak.audits.results import Results
+from gradleak.core.text import counted
 from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
 from gradleak.report.heatmap import map_figure
 from gradleak.report.modalities import Renderer
 from gradleak.report.sentences import NAMES
 from gradleak.report.timeline import timeline_figure
 from gradleak.report.tradeoff import frontier_figure
-from gradleak.report.wording import counted, remarks, status_note, threat_model
+from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, format_score, labels_of
 from gradleak.verdict.attempts import Cell, cells_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.report.wording import counted, listing
+from gradleak.core.text import counted, enumerated
 from gradleak.scoring.pieces import Count
 from gradleak.verdict.model import AttackVerdict, Level, ScenarioVerdict
 from gradleak.verdict.rule import ENOUGH_TRIALS, clearly_leaks, names_tokens
@@ -50,7 +50,7 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
                 f"Unclear: the strongest attack, {best.attack}, is not clearly above guessing ({score}), but "
                 f"{_rough(attacks)}: more trials would tell."
             )
-    tried = listing([f"{one.attack} ({counted(one.trials, 'trial')})" for one in attacks])
+    tried = enumerated([f"{one.attack} ({counted(one.trials, 'trial')})" for one in attacks])
     return f"No leak shown by {tried}: run to the end, none of it read clearly more than guessing ({score})."
 
 
@@ -110,7 +110,7 @@ def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
     cut = sum(one.unfinished for one in attacks)
     parts = [f"{cut} of {counted(sum(one.trials for one in attacks), 'trial')} cut short"] if cut else []
     parts += [f"{counted(missing, 'planned attempt')} without a result"] if missing else []
-    return listing(parts)
+    return enumerated(parts)
 
 
 def _rough(attacks: Sequence[AttackVerdict]) -> str:
