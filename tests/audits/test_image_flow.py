@@ -23,10 +23,10 @@ from gradleak.data.pictures import Pictures
 from gradleak.defenses import parse_defenses
 from gradleak.experiments.reproduce import load_recipe, markdown, reproduce
 from gradleak.models.image_gradients import batch_gradients
+from gradleak.report.build import render
 from gradleak.report.grid import write_grid
-from gradleak.report.images import render_images
 from gradleak.report.terminal import print_results
-from gradleak.verdict.judge import judge
+from gradleak.verdict.gather import Gathered
 
 QUICK = {"ig": {"steps": 2}, "lti": {"steps": 2, "hidden": 8}}
 
@@ -129,7 +129,7 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     assert all(min(abs(t.control_scores["mse"] - w) for w in wanted) < 1e-4 for t in results.trials)
     results.save(tmp_path)
     assert load_results(tmp_path) == results
-    page = render_images(results, judge([results]))
+    page = render(Gathered(tmp_path, [results]))
     for trial in results.trials:
         assert trial.truth[0] in page
         assert trial.reconstruction.images[0] in page
@@ -138,10 +138,10 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     stream = io.StringIO()
     print_results(results, Console(file=stream, width=120))
     assert "MSE" in stream.getvalue()
-    assert "image/png" not in render_images(redact(results), judge([results])) + redact(results).model_dump_json()
+    assert "image/png" not in render(Gathered(tmp_path, [redact(results)])) + redact(results).model_dump_json()
 
 
-def test_private_images_are_never_auxiliary_ones(model):
+def test_private_images_are_never_auxiliary_ones(model, tmp_path):
     """Given in Python too: an attacker who holds the image need not read it off an update."""
     private = blobs(6)
     both = Pictures(np.concatenate([private.pixels, blobs(4, seed=5).pixels]), private.labels + (0,) * 4)
@@ -149,7 +149,7 @@ def test_private_images_are_never_auxiliary_ones(model):
     assert results.scenario.auxiliary == 4
     results = audit_images(model, data=(private, private), attack="control", trials=2)
     assert results.scenario.auxiliary is None
-    assert "a plain grey image" in render_images(results, judge([results]))
+    assert "a plain grey image" in render(Gathered(tmp_path, [results]))
 
 
 def test_more_trials_keep_the_first_ones(data):

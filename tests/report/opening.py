@@ -20,7 +20,6 @@ from sample import sample_results  # noqa: E402
 
 from gradleak.audits.results import Results  # noqa: E402
 from gradleak.report.build import write_report  # noqa: E402
-from gradleak.verdict.gather import Gathered  # noqa: E402
 
 AUDITS = 20
 
@@ -57,7 +56,7 @@ def processor_seconds(root: int) -> float:
 
 def main(trials: int = 2000, loads: int = 5) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        page = write_report(Gathered(Path(folder), made(trials)))
+        page = write_report(made(trials), folder)
         browser = Browser(find_chromium() or "chromium", Path(folder) / "profile")
         browser.size(1200, 900)
         browser.send("Performance.enable", timeDomain="threadTicks")

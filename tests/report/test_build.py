@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from sample import sample_results
 
+from gradleak import GradleakError
 from gradleak.audits.redact import redact
 from gradleak.report.build import render as render_folder
 from gradleak.report.build import write_report
@@ -90,7 +91,20 @@ def test_hostile_text_is_shown_as_text(results):
 
 
 def test_report_is_private(results, tmp_path):
-    assert write_report(Gathered(tmp_path, [results])).stat().st_mode & 0o777 == 0o600
+    assert write_report(results, tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_report_of_a_folder_of_one_or_of_several(results, tmp_path):
+    results.save(tmp_path)
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    assert "Rosa" in (tmp_path / "report.html").read_text()
+    (tmp_path / "elsewhere").mkdir()
+    page = write_report(str(tmp_path), tmp_path / "elsewhere", redact=True)
+    assert page == tmp_path / "elsewhere" / "report.html"
+    assert "Rosa" not in page.read_text()
+    assert write_report([results, results], tmp_path).is_file()
+    with pytest.raises(GradleakError, match="into which folder"):
+        write_report(results)
 
 
 def test_redaction_leaves_structure_and_no_word(results):

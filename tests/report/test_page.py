@@ -12,7 +12,7 @@ from browser import Browser, find_chromium
 from sample import sample_results
 
 from gradleak.audits.results import AttackInfo
-from gradleak.report.build import write_report
+from gradleak.report.build import write_pages, write_report
 from gradleak.report.compare import write_comparison
 from gradleak.report.rows import as_csv, named_rows
 from gradleak.verdict.compare import compare
@@ -66,7 +66,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def page(browser, folder):
     browser.media()
-    browser.open(write_report(folder))
+    browser.open(write_pages(folder))
     browser.run("localStorage.clear()")
     yield browser
     assert browser.complaints == []
@@ -260,7 +260,7 @@ def test_no_sideways_scrolling_on_a_phone(page):
 def test_many_sentences_are_drawn_as_they_are_asked_for(browser, tmp_path):
     base = sample_results()
     trials = [base.trials[i % 2].model_copy(update={"index": i, "seed": i}) for i in range(250)]
-    browser.open(write_report(Gathered(tmp_path, [base.model_copy(update={"trials": trials})])))
+    browser.open(write_report(base.model_copy(update={"trials": trials}), tmp_path))
     drawn = "document.querySelectorAll('#rows tbody tr').length"
     assert browser.run(drawn) == 100
     browser.run("document.querySelector('#more').click()")

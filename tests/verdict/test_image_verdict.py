@@ -1,17 +1,23 @@
 """The verdict on audits of images: by PSNR against the mean auxiliary image, in words for images, never "safe"."""
 
+import csv
 import json
 import re
 
 import pytest
 from blobs import SMALL, blobs, write_npz
+from sample import sample_results
 
 from gradleak import GradleakError, audit_images
 from gradleak.attacks.base import Reconstruction
+from gradleak.audits.redact import redact
 from gradleak.cli import main
 from gradleak.core.budget import Budget
+from gradleak.report.build import write_report
+from gradleak.report.compare import write_comparison
 from gradleak.scoring.metrics.pixels import CLOSE
 from gradleak.scoring.score_images import score_images
+from gradleak.verdict.compare import compare
 from gradleak.verdict.gather import gather
 from gradleak.verdict.judge import judge
 
@@ -90,7 +96,58 @@ def test_the_commands(call, data, tmp_path):
     assert not re.search(r"\bsafe|ROUGE|sentence", out)
     assert json.loads((tmp_path / "runs" / "verdict.json").read_text())["scenarios"][0]["level"] == "unclear"
     assert len(gather(tmp_path / "runs").results) == 2
-    for words in (("export", tmp_path / "runs", "--out", tmp_path / "x.csv"), ("report", tmp_path / "runs")):
-        code, _, err = call(*words)
-        assert code == 2
-        assert "holds audits of images" in err
+    assert call("export", tmp_path / "runs", "--out", tmp_path / "x.csv")[0] == 0
+    rows = list(csv.DictReader((tmp_path / "x.csv").open(newline="")))
+    assert len(rows) == 6
+    assert [row["image"] for row in rows] == ["1"] * 6
+    assert float(rows[0]["psnr"]) > 0
+    assert "data:image" not in (tmp_path / "x.csv").read_text()
+    assert call("report", tmp_path / "runs")[0] == 0
+    page = (tmp_path / "runs" / "report.html").read_text()
+    assert page.count("<img src=") == 2 * 6
+    assert "<script" not in page
+    assert not re.search("ROUGE|[Ss]entence", page.partition("</style>")[2])
+    code, out, _ = call("compare", tmp_path / "runs" / "a", tmp_path / "runs" / "b", "--out", tmp_path / "c")
+    assert code == 0
+    assert "control shows no clear change: PSNR" in out
+
+
+def test_the_same_images_are_compared_one_by_one(data, tmp_path):
+    first, second = (audit_images(SMALL, data=data, attack=name, trials=3) for name in ("control", "ig"))
+    comparison = compare([first], [second], ("a", "b"))
+    (only,) = comparison.differences
+    assert (only.paired, only.measure, len(only.sentences)) == (True, "psnr", 3)
+    page = write_comparison(comparison, tmp_path).read_text()
+    assert page.count("<img src=") == 3 * 3
+    assert "Images that changed" in page
+    masked = compare([redact(first)], [redact(second)], ("a", "b")).differences[0]
+    assert (masked.change, masked.paired) == (only.change, True)
+    other = audit_images(SMALL, data=data, attack="ig", trials=3, seed=1)
+    assert not compare([redact(first)], [redact(other)], ("a", "b")).differences[0].paired
+    with pytest.raises(GradleakError, match="nothing in common"):
+        compare([first], [sample_results()], ("a", "b"))
+
+
+def test_text_and_images_that_lie_together_get_a_page_each(data, tmp_path):
+    images = audit_images(SMALL, data=data, attack="control", trials=2)
+    page = write_report([sample_results(), images], tmp_path)
+    other = tmp_path / "report-images.html"
+    assert page == tmp_path / "report.html"
+    assert 'href="report-images.html"' in page.read_text()
+    assert 'href="report.html"' in other.read_text()
+    assert "<img" not in page.read_text()
+    assert "Rosa" not in other.read_text()
+    assert other.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_report_of_images_shows_only_our_own(data, tmp_path):
+    images = audit_images(SMALL, data=data, attack="control", trials=2)
+    images.trials[0].pairs[0].reconstruction = "https://evil.example/x.png"
+    images.trials[1].pairs[0].truth = '"><script>'
+    page = write_report(images, tmp_path).read_text()
+    assert "evil.example" not in page
+    assert "<script" not in page
+    assert page.count("<img src=") == 2
+    redacted = write_report(images, tmp_path, redact=True).read_text()
+    assert "<img" not in redacted
+    assert "The images are taken out." in redacted

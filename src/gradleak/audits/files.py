@@ -37,7 +37,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
         model = load_target(spec, progress)
         (batch,) = modality.draw(spec, data, model)
         update = modality.update(modality.client(spec, model), batch, spec.seed)
-        progress.say(str(observed(update, spec.observe, model)))
+        progress.say(observed(update, spec.observe, model).sentence)
         update.save(folder)
         text = modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n"
         return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), text)

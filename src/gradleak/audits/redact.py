@@ -6,9 +6,10 @@ What was recovered, in which order, stays visible; what it says does not.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from gradleak.audits.results import Results, Trial
-from gradleak.report.wording import of_images
+from gradleak.models.tasks import Modality
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -18,15 +19,15 @@ class _Masker:
         self._numbers: dict[str, int] = {}
 
     def __call__(self, text: str) -> str:
-        found = (match.group().lower() for match in _WORD.finditer(text))
-        return " ".join(f"w{self._numbers.setdefault(word, len(self._numbers) + 1)}" for word in found)
+        words = (match.group().lower() for match in _WORD.finditer(text))
+        return " ".join(f"w{self._numbers.setdefault(word, len(self._numbers) + 1)}" for word in words)
 
 
 def redact(results: Results) -> Results:
     """A copy with all texts masked and all token lists emptied; images are taken out."""
     if results.redacted:
         return results
-    mask = _without_images if of_images(results) else _masked
+    mask = _MASKS[results.scenario.modality]
     trials = [mask(trial) for trial in results.trials]
     return results.model_copy(update={"trials": trials, "redacted": True})
 
@@ -51,5 +52,8 @@ def _masked(trial: Trial) -> Trial:
 
 def _without_images(trial: Trial) -> Trial:
     pairs = [pair.model_copy(update={"truth": "", "reconstruction": ""}) for pair in trial.pairs]
-    found = trial.reconstruction.model_copy(update={"images": []})
-    return trial.model_copy(update={"pairs": pairs, "truth": [""] * len(trial.truth), "reconstruction": found})
+    emptied = trial.reconstruction.model_copy(update={"images": []})
+    return trial.model_copy(update={"pairs": pairs, "truth": [""] * len(trial.truth), "reconstruction": emptied})
+
+
+_MASKS: dict[Modality, Callable[[Trial], Trial]] = {"text": _masked, "images": _without_images}

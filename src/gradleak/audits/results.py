@@ -12,11 +12,13 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.text import counted
 from gradleak.models.base import Target
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.models.tasks import MODALITY_OF, Modality, TargetTask
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
+from gradleak.scoring.scale import SCALES, Scale
 from gradleak.scoring.score import Pair
 from gradleak.updates.update import ClientRule, Update
 
@@ -34,6 +36,17 @@ class Observed(_Model):
     tensors: int
     parameters: int = Field(description="numbers these tensors hold")
     share: float = Field(description="the same in percent of the model's trainable parameters")
+
+    @property
+    def sentence(self) -> str:
+        """
+        >>> Observed(selection="layer:6.query", tensors=1, parameters=147456, share=0.649).sentence
+        'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
+        """
+        return (
+            f"Of the update the attacker sees {self.selection}: {counted(self.tensors, 'tensor')}, "
+            f"{self.parameters:,} parameters, {self.share:.3g} % of the model."
+        )
 
 
 class Scenario(_Model):
@@ -60,6 +73,11 @@ class Scenario(_Model):
     def modality(self) -> Modality:
         """What its examples are: text or images."""
         return MODALITY_OF[self.task]
+
+    @property
+    def scale(self) -> Scale:
+        """By what it is judged."""
+        return SCALES[self.modality]
 
 
 class AttackInfo(_Model):

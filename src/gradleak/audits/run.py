@@ -143,7 +143,7 @@ class ClientSide:
         if i == 0:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.granted, update.manifest.defenses
-            progress.say(str(self.observed))
+            progress.say(self.observed.sentence)
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:

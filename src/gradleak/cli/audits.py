@@ -100,6 +100,7 @@ def run_and_show(spec: AuditSpec) -> None:
     from gradleak.audits.run import audit as run
     from gradleak.cli.verdicts import show
     from gradleak.core.files import output_folder
+    from gradleak.verdict.gather import Gathered
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     limit = spec.time_limit()
@@ -108,6 +109,6 @@ def run_and_show(spec: AuditSpec) -> None:
             results = run(spec, budget=limit, progress=progress)
         results = redact(results) if spec.redact else results
         place = results.save(folder)
-        show(folder)
+        show(Gathered(folder, [results]))
         typer.echo(f"results  {place}")
     finish(limit)

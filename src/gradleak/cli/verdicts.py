@@ -11,7 +11,6 @@ from gradleak.cli.app import app
 from gradleak.cli.options import Redact
 
 if TYPE_CHECKING:
-    from gradleak.audits.results import Results
     from gradleak.verdict.gather import Gathered
 
 Folder = Annotated[Path, typer.Argument(help="A folder an audit, a sweep, a frontier, a map or a recipe wrote.")]
@@ -34,66 +33,45 @@ def verdict(folder: Folder) -> None:
 @app.command()
 def report(folder: Folder, redact: Redact = False) -> None:
     """Print a result again and write its page anew; of a folder of many, one page for all."""
-    show(folder, redact)
+    show(_gathered(folder, redact))
 
 
-def show(folder: Path, redact: bool = False) -> None:
+def show(found: Gathered) -> None:
     """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
     from rich.console import Console
 
-    from gradleak.report.build import write_report
-    from gradleak.report.images import image_results, write_image_report
+    from gradleak.report.build import write_pages
     from gradleak.report.terminal import print_results
-    from gradleak.verdict.judge import judge
     from gradleak.verdict.show import print_verdict
 
-    console = Console()
-    if (images := image_results(folder)) is not None:
-        results = masked(images, redact)
-        verdict = judge([results])
-        print_results(results, console)
-        print_verdict(verdict, console)
-        typer.echo(f"\nverdict  {verdict.save(folder)}\nreport   {write_image_report(results, verdict, folder)}")
-        return
-    found = _gathered(folder, redact)
+    console, verdict = Console(), found.verdict
     if len(found.results) == 1:
         print_results(found.results[0], console, sentences=20)
-    print_verdict(found.verdict, console)
-    typer.echo(f"\nverdict  {found.verdict.save(found.folder)}\nreport   {write_report(found)}")
-
-
-def masked(results: Results, wanted: bool) -> Results:
-    from gradleak.audits.redact import redact
-
-    return redact(results) if wanted else results
+    print_verdict(verdict, console)
+    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_pages(found)}")
 
 
 @app.command()
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option(help="A .csv or .json file to write, a line a sentence.")],
+    out: Annotated[Path, typer.Option(help="A .csv or .json file to write, one line per sentence or image.")],
     redact: Redact = False,
 ) -> None:
-    """Write every sentence with what was read back of it and its scores as CSV or JSON."""
+    """Write every sentence with what was read back of it and its scores, or every image with its scores."""
     from gradleak.report.rows import write_rows
 
-    typer.echo(f"sentences  {write_rows(_gathered(folder, redact).results, out)}")
+    typer.echo(f"written  {write_rows(_gathered(folder, redact).results, out)}")
 
 
 def _gathered(folder: Path, redact: bool) -> Gathered:
-    """The audits of text in a folder."""
+    """The audits of a folder."""
     import dataclasses
 
-    from gradleak.core.errors import GradleakError
-    from gradleak.report.wording import of_images
+    from gradleak.audits.redact import redact as redacted
     from gradleak.verdict.gather import gather
 
     found = gather(folder)
-    if any(map(of_images, found.results)):
-        raise GradleakError(
-            f"{folder} holds audits of images: `gradleak grid` shows several, `gradleak verdict` judges"
-        )
-    return dataclasses.replace(found, results=[masked(one, redact) for one in found.results])
+    return dataclasses.replace(found, results=list(map(redacted, found.results))) if redact else found
 
 
 @app.command()
@@ -103,7 +81,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for compare.html and compare.json.")] = None,
     redact: Redact = False,
 ) -> None:
-    """Compare two runs: what the second reads more or less of, attack by attack and sentence by sentence."""
+    """Compare two runs: what the second reads more or less of, by attack and by sentence or image."""
     from rich.console import Console
 
     from gradleak.core.files import output_folder

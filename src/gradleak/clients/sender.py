@@ -14,8 +14,9 @@ from gradleak.core.seeds import derive_seed
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
 from gradleak.defenses.chains import chain_gradient
-from gradleak.models.base import Examples, Modality, Target
+from gradleak.models.base import Examples, Target
 from gradleak.models.selection import ALL, selected
+from gradleak.models.tasks import Modality
 from gradleak.updates.update import GRANTS, ClientRule, Known, Manifest, Update
 
 # What an attacker knows unless the audit says otherwise.

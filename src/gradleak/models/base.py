@@ -37,6 +37,7 @@ class Target(ABC):
     task: TargetTask
     modality: ClassVar[Modality]
     examples: ClassVar[str]  # what its examples are called, for messages
+    all_layers: ClassVar[str | None] = None  # the selection of all layers, where a model is more than its layers
 
     @property
     @abstractmethod

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
-from gradleak.models.base import Target, TargetTask
+from gradleak.models.base import Target
 from gradleak.models.families import Task
+from gradleak.models.tasks import TargetTask
 
 
 @dataclass(frozen=True)

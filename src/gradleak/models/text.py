@@ -64,6 +64,7 @@ class TextModel(Target):
     task: Task
     modality = "text"
     examples = "sentences"
+    all_layers = "transformer"
 
     def __init__(self, module: Any, tokenizer: Any, task: Task, name: str) -> None:
         self.module = module.eval()

@@ -1,70 +1,60 @@
-"""One self-contained HTML page out of one result or of a whole folder of them."""
+"""One self-contained HTML page out of one result, of several, or of a whole folder of them."""
 
 from __future__ import annotations
 
-import base64
+import dataclasses
 import functools
-import hashlib
-import json
-from importlib import resources
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment as Templates
 from jinja2 import PackageLoader, StrictUndefined
-from markupsafe import Markup
 
-from gradleak.audits.rows import score_columns
+from gradleak.audits.redact import redact as redacted
+from gradleak.audits.results import Results
+from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
-from gradleak.report.contents import COLUMN_NAMES, contents
-from gradleak.report.rows import marks as marks_of
-from gradleak.report.rows import named_rows
-from gradleak.scoring.metrics import labels_of
-from gradleak.verdict.gather import Gathered
+from gradleak.report.contents import contents
+from gradleak.report.modalities import RENDERERS
+from gradleak.verdict.gather import Gathered, gather
 
 FILE = "report.html"
 
 
-def render(found: Gathered) -> str:
-    """The page as text. Everything that comes from data or a model is escaped; the script's hash is in the policy."""
-    script = resources.files("gradleak.report").joinpath("templates", "report.js").read_text(encoding="utf-8")
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            **contents(found),
-            data=embedded(_data(found)),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
-    )
+def write_report(
+    results: Results | Sequence[Results] | str | Path, folder: str | Path | None = None, redact: bool = False
+) -> Path:
+    """Write the report, readable by its owner only, and say where it lies.
 
-
-def write_report(found: Gathered) -> Path:
-    """Write `report.html` into the folder, readable by its owner only."""
-    return write_text(found.folder / FILE, render(found))
-
-
-def embedded(data: Any) -> Markup:
-    """Data as JSON that can stand inside a script element: no tag can begin or end in it.
-
-    >>> embedded(["</script>"])
-    Markup('["\\\\u003c/script\\\\u003e"]')
+    `results` are those of one audit, of several, or a folder that holds some, into which the page is written if no
+    other `folder` is given. Text and images that lie together get a page each, which name each other. `redact` leaves
+    the private texts and images out.
     """
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+    if isinstance(results, str | Path):
+        found = gather(results)
+    elif folder is None:
+        raise GradleakError("say into which folder the report is to be written")
+    else:
+        found = Gathered(Path(folder), [results] if isinstance(results, Results) else list(results))
+    if redact:
+        found = dataclasses.replace(found, results=[redacted(each) for each in found.results])
+    return write_pages(found, None if folder is None else Path(folder))
 
 
-def _data(found: Gathered) -> dict[str, Any]:
-    """What the script draws rows from: lists instead of tables, since names would make up half of the page."""
-    rows, scores = named_rows(found.results), score_columns(found.results)
-    return {
-        "columns": list(rows[0]) if rows else [],
-        "scores": scores,
-        "labels": COLUMN_NAMES | labels_of(scores),
-        "rows": [list(row.values()) for row in rows],
-        "marks": [marks_of(row["truth"], row["recovered"]) for row in rows],
-    }
+def write_pages(found: Gathered, folder: Path | None = None) -> Path:
+    """Write one page for every modality among the results; the first one's place."""
+    pages = found.by_modality()
+    files = {modality: f"report-{modality}.html" if number else FILE for number, modality in enumerate(pages)}
+    for modality, part in pages.items():
+        others = {RENDERERS[other].section: file for other, file in files.items() if other != modality}
+        write_text((folder or found.folder) / files[modality], render(part, others))
+    return (folder or found.folder) / FILE
+
+
+def render(found: Gathered, other_pages: dict[str, str] | None = None) -> str:
+    """The page of results of one modality. Everything that comes from data or a model is escaped."""
+    renderer = RENDERERS[found.results[0].scenario.modality]
+    return templates().get_template(renderer.template).render(**contents(found, renderer, other_pages or {}))
 
 
 @functools.cache

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gradleak.core.files import write_text
+from gradleak.core.text import counted, enumerated
 from gradleak.report.build import templates
-from gradleak.report.rows import marks
-from gradleak.report.wording import counted
+from gradleak.report.contents import interval
+from gradleak.report.modalities import RENDERERS
 from gradleak.verdict.compare import Comparison
 
 PAGE = "compare.html"
@@ -26,42 +27,62 @@ CAVEAT = (
 )
 
 
-def headline(found: Comparison) -> str:
+def headline(comparison: Comparison) -> str:
     """How many attempts read more, how many less."""
-    counts = Counter(one.outcome for one in found.differences)
-    if len(found.differences) == 1:
-        one = found.differences[0]
+    counts = Counter(each.outcome for each in comparison.differences)
+    if len(comparison.differences) == 1:
+        (only,) = comparison.differences
+        scale = only.scale
+        outcome = only.outcome if only.outcome != "no clear change" else "shows no clear change"
         return (
-            f"{one.attack} {one.outcome if one.outcome != 'no clear change' else 'shows no clear change'}: ROUGE-L "
-            f"{one.first} in the first run, {one.second} in the second, a change of {one.change:+.0f}."
+            f"{only.attack} {outcome}: {scale.labelled(only.first)} in the first run, {scale.format(only.second)} in "
+            f"the second, a change of {scale.format_change(only.change)}."
         )
     each = ", ".join(f"{counts[kind]} {kind}" for kind in ("reads more", "reads less", "no clear change"))
-    return f"{counted(len(found.differences), 'attempt')} in both runs; of the second: {each}."
+    return f"{counted(len(comparison.differences), 'attempt')} in both runs; of the second: {each}."
 
 
-def print_comparison(found: Comparison, console: Console) -> None:
-    table = Table(title="ROUGE-L, first and second run, 95 % intervals", title_justify="left", box=SIMPLE_HEAD)
+def measures(comparison: Comparison) -> str:
+    """By what the runs are compared."""
+    return enumerated(list(dict.fromkeys(each.scale.label for each in comparison.differences)))
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    title = f"{measures(comparison)}, first and second run, 95 % intervals"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("scenario", "defence", "attack", "first", "second", "change", ""):
         table.add_column(heading, overflow="fold")
-    for one in found.differences:
-        scores = (str(one.first), str(one.second), f"{one.change:+.0f}")
-        table.add_row(*map(Text, (one.scenario, one.defense, one.attack, *scores, one.outcome)))
+    for each in comparison.differences:
+        scores = (
+            each.scale.format(each.first),
+            each.scale.format(each.second),
+            each.scale.format_change(each.change),
+        )
+        table.add_row(*map(Text, (each.scenario, each.defense, each.attack, *scores, each.outcome)))
     console.print(table)
-    for one in found.differences:
-        for key, (before, after) in one.settings.items():
-            console.print(f"  {one.attack}: {key} was {before}, is {after}", markup=False, highlight=False)
-    for name, only in (("first", found.only_first), ("second", found.only_second)):
+    for each in comparison.differences:
+        for key, (before, after) in each.settings.items():
+            console.print(f"  {each.attack}: {key} was {before}, is {after}", markup=False, highlight=False)
+    for name, only in (("first", comparison.only_first), ("second", comparison.only_second)):
         if only:
             console.print(f"Only in the {name} run: {'; '.join(only)}", markup=False, highlight=False)
-    console.print(headline(found), style="bold", markup=False, highlight=False)
+    console.print(headline(comparison), style="bold", markup=False, highlight=False)
     console.print(CAVEAT, style="dim")
 
 
-def write_comparison(found: Comparison, folder: Path) -> Path:
+def write_comparison(comparison: Comparison, folder: Path) -> Path:
     """Write page and numbers; the page's place."""
-    found.save(folder)
+    comparison.save(folder)
     page = templates().get_template("compare.html")
     return write_text(
         folder / PAGE,
-        page.render(found=found, headline=headline(found), marks=marks, shown=SHOWN, caveat=CAVEAT),
+        page.render(
+            found=comparison,
+            headline=headline(comparison),
+            measures=measures(comparison),
+            interval=interval,
+            renderers=RENDERERS,
+            shown=SHOWN,
+            caveat=CAVEAT,
+        ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,30 +11,22 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from gradleak.audits.results import Results
+from gradleak.core.text import counted
 from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
 from gradleak.report.heatmap import map_figure
+from gradleak.report.modalities import Renderer
+from gradleak.report.sentences import NAMES
 from gradleak.report.timeline import timeline_figure
 from gradleak.report.tradeoff import frontier_figure
-from gradleak.report.wording import counted, remarks, status_note, threat_model
-from gradleak.scoring.metrics import counts_of, label_of, labels_of
+from gradleak.report.wording import remarks, status_note, threat_model
+from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import counts_of, format_score, labels_of
 from gradleak.verdict.attempts import Cell, cells_of
 from gradleak.verdict.gather import Gathered
 from gradleak.verdict.model import LEVELS, AttackVerdict, Verdict
 from gradleak.verdict.sentences import leaked_words, obstacle_words, strongest_of
 
 Shown = TypeVar("Shown", bound=BaseModel)
-
-COLUMN_NAMES = {
-    "scenario": "Scenario",
-    "defense": "Defence",
-    "attack": "Attack",
-    "trial": "Trial",
-    "truth": "Truth, and what was read back",
-    "confidence": "Confidence",
-}
-# Shown for every sentence; the others where one sentence is looked at.
-SHOWN_SCORES = ("rougeL",)
-MASKED = "Texts are masked: every word is a number, equal words of a trial have equal numbers."
 
 
 @dataclass(frozen=True)
@@ -53,15 +45,19 @@ class Heat:
     lines: list[tuple[str, list[AttackVerdict | None]]]
 
 
-def contents(found: Gathered) -> dict[str, Any]:
-    """Every value that the template names."""
+def contents(found: Gathered, renderer: Renderer, other_pages: Mapping[str, str]) -> dict[str, Any]:
+    """Every value that the templates name."""
     verdict, cells = found.verdict, cells_of(found.results)
     single = found.results[0] if len(found.results) == 1 else None
     choices = _choices(cells)
     varying = [name for name, _, _ in choices]
+    scale = found.results[0].scenario.scale
     return {
         "title": f"{cells[0].attack} on {cells[0].scenario}" if single else counted(len(cells), "audit"),
         "created": max(one.created for one in found.results),
+        "section": renderer.section,
+        "other_pages": other_pages,
+        "scale": scale,
         "verdict": verdict,
         "levels": LEVELS,
         "headline": headline(verdict),
@@ -69,26 +65,24 @@ def contents(found: Gathered) -> dict[str, Any]:
         "many_scenarios": "scenario" in varying,
         "scenario_headings": [
             *(["Scenario"] if "scenario" in varying else []),
-            "Defence", "Level", "Strongest attack", "ROUGE-L", "Guessing", "Whole sentences",
+            "Defence", "Level", "Strongest attack", scale.label, "Guessing",
+            f"{scale.adjective.capitalize()} {scale.noun}s",
         ],
-        "notes": _notes(found),
+        "notes": _notes(found, renderer),
         "remarks": remarks(single) if single else [],
         "leaked": leaked_words,
         "obstacles": obstacle_words,
+        "interval": interval,
         "heat": heat(verdict) if len(cells) > 1 else None,
-        "figures": figures(found, cells),
+        "figures": figures(found, cells, renderer),
         "scores": _scores(single) if single else None,
+        "one_axis": renderer.one_axis,
         "choices": choices,
-        "row_columns": [
-            *((name, COLUMN_NAMES[name]) for name in ("truth", *varying, "trial")),
-            *((name, label_of(name)) for name in SHOWN_SCORES),
-            ("confidence", COLUMN_NAMES["confidence"]),
-        ],
-        "numeric": {"trial", "confidence", *SHOWN_SCORES},
         "threats": _threats(cells),
         "setups": _different([one.scenario for one in found.results], "model", "model_fingerprint", "data", "seed"),
         "attacks": _different([one.attack for one in found.results], "name", "options"),
         "environments": _different([one.environment for one in found.results]),
+        **renderer.values(found.results, varying),
     }  # fmt: skip
 
 
@@ -114,7 +108,7 @@ def heat(verdict: Verdict) -> Heat:
     return Heat(attacks, lines)
 
 
-def figures(found: Gathered, cells: list[Cell]) -> list[Figure]:
+def figures(found: Gathered, cells: list[Cell], renderer: Renderer) -> list[Figure]:
     """All drawings there are for these results; they hold numbers and escaped words only."""
     drawn: list[Figure] = []
     if found.frontier is not None:
@@ -125,7 +119,7 @@ def figures(found: Gathered, cells: list[Cell]) -> list[Figure]:
     if found.checkpoints is not None:
         caption = "What updates give away as the model trains: the attack in red, the control in grey."
         drawn.append(Figure(Markup(timeline_figure(found.checkpoints)), caption))
-    if len(cells) == 1:
+    if len(cells) == 1 and renderer.one_axis:
         caption = (
             "Means and 95 % intervals: the attack in red, the control, a guess with no look at the update, in grey."
         )
@@ -142,22 +136,30 @@ def figures(found: Gathered, cells: list[Cell]) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Scores:
+    """All scores of one audit beside its control's."""
+
     trials: int
-    lines: list[tuple[str, Any, Any, str]]
+    lines: list[tuple[str, Markup, Markup, str]]
 
 
 def _scores(results: Results) -> Scores:
     lines = [
-        (label, results.summary[name], results.control[name], counts_of(name))
+        (label, interval(results.summary[name], name), interval(results.control[name], name), counts_of(name))
         for name, label in labels_of(results.summary).items()
     ]
     return Scores(len(results.trials), lines)
 
 
+def interval(score: Interval, metric: str) -> Markup:
+    """The mean of a score, and its interval in softer letters."""
+    mean, _, bounds = format_score(metric, score).partition(" ")
+    return Markup('{} <span class="range">{}</span>').format(mean, bounds)
+
+
 def _choices(cells: list[Cell]) -> list[tuple[str, str, list[str]]]:
     """What sentences can be chosen by: those names that differ."""
     every = {name: sorted({getattr(cell, name) for cell in cells}) for name in ("scenario", "defense", "attack")}
-    return [(name, COLUMN_NAMES[name], values) for name, values in every.items() if len(values) > 1]
+    return [(name, NAMES[name], values) for name, values in every.items() if len(values) > 1]
 
 
 def _different(models: Sequence[Shown], *by: str) -> list[Shown]:
@@ -165,9 +167,9 @@ def _different(models: Sequence[Shown], *by: str) -> list[Shown]:
     return list({one.model_dump_json(include=set(by) or None): one for one in models}.values())
 
 
-def _notes(found: Gathered) -> list[str]:
+def _notes(found: Gathered, renderer: Renderer) -> list[str]:
     notes = list(dict.fromkeys(note for one in found.results if (note := status_note(one))))
-    return [*notes, MASKED] if any(one.redacted for one in found.results) else notes
+    return [*notes, renderer.redacted] if any(one.redacted for one in found.results) else notes
 
 
 def _threats(cells: list[Cell]) -> list[tuple[str, list[str]]]:

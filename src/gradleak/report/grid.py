@@ -11,10 +11,8 @@ from markupsafe import Markup
 from gradleak.audits.results import Results, load_results
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
-from gradleak.data.png import PREFIX
 from gradleak.report.build import templates
-from gradleak.report.images import guess
-from gradleak.report.wording import of_images
+from gradleak.report.images import control_guess, own_image
 from gradleak.scoring.metrics import figure, format_score, labels_of
 
 PAGE, DRAWING = "grid.html", "grid.svg"
@@ -42,7 +40,7 @@ def write_grid(folders: Sequence[Path], out: Path, images: int = 6) -> tuple[Pat
             headings=["Defence", "Attack", *labels_of(audits[0].summary).values(), "Trials"],
             lines=[_line(results) for results in ordered(audits)],
             control=_controls(audits[0]),
-            guess=guess(audits[0]),
+            guess=control_guess(audits[0]),
         )
     )
     return write_text(out / PAGE, page), write_text(out / DRAWING, drawn + "\n")
@@ -53,7 +51,7 @@ def check_same_images(audits: Sequence[Results]) -> None:
     if not audits:
         raise GradleakError("a grid needs at least one folder of an audit of images")
     for results in audits:
-        if not of_images(results):
+        if results.scenario.modality != "images":
             raise GradleakError(f"{results.attack.name} on {results.scenario.model} is no audit of images")
         if results.redacted:
             raise GradleakError("images were taken out of one of the results, so they cannot be shown")
@@ -98,7 +96,7 @@ def _row(name: str, below: str | None, uris: Sequence[str], y: int) -> list[str]
     if below is not None:
         parts.append(f'<text class="soft" x="{GAP}" y="{y + SIDE / 2 + 17:.0f}">{escape(below)}</text>')
     for number, uri in enumerate(uris):
-        if uri.startswith(PREFIX):  # nothing but our own images may stand in the page
+        if own_image(uri):
             x = LEFT + number * (SIDE + GAP)
             parts.append(f'<image x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" href="{escape(uri)}"/>')
     return parts

@@ -1,59 +1,76 @@
-"""The page of an audit of images: the private ones beside what was read back."""
+"""What was read back of images: the private ones beside the recovered ones, on the page only."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
-from gradleak.audits.results import FILE as RESULTS
-from gradleak.audits.results import Results, load_results
-from gradleak.core.files import write_text
-from gradleak.report.build import FILE, templates
-from gradleak.report.figures import trace_figure
-from gradleak.report.wording import of_images, remarks, status_note, threat_model
-from gradleak.scoring.metrics import counts_of, figure, labels_of
-from gradleak.verdict.model import Verdict
-from gradleak.verdict.sentences import leaked_words, strongest_of
+from gradleak.audits.results import Results
+from gradleak.data.png import PREFIX
+from gradleak.scoring.metrics import figure, labels_of
+from gradleak.verdict.attempts import cells_of
 
 
-def image_results(folder: Path) -> Results | None:
-    """The audit of images that a folder holds, if it holds one."""
-    if not (folder / RESULTS).is_file():
-        return None
-    results = load_results(folder)
-    return results if of_images(results) else None
+@dataclass(frozen=True)
+class Picture:
+    """A private image and what became of it; the addresses are empty where there is nothing to show."""
+
+    trial: int
+    truth: str
+    recovered: str
+    caption: str
 
 
-def write_image_report(results: Results, verdict: Verdict, folder: Path) -> Path:
-    """Write `report.html`, readable by its owner only."""
-    return write_text(folder / FILE, render_images(results, verdict))
+def gallery_values(results: Sequence[Results], varying: Sequence[str]) -> dict[str, Any]:
+    """What the page of images shows beside what all pages do: the pictures of every audit under its name."""
+    return {
+        "galleries": [
+            (", ".join(getattr(cell, name) for name in varying), _pictures(cell.results))
+            for cell in cells_of(results)
+        ],
+        "script": None,
+        "control_guess": " or ".join(dict.fromkeys(map(control_guess, results))),
+    }
 
 
-def render_images(results: Results, verdict: Verdict) -> str:
-    """The page as text. Everything that comes from data or a model is escaped."""
-    (judged,) = verdict.scenarios
-    return (
-        templates()
-        .get_template("images.html")
-        .render(
-            results=results,
-            labels=labels_of,
-            counts=counts_of,
-            figure=figure,
-            headline=judged.headline,
-            leaked=leaked_words(strongest_of(judged)),
-            guess=guess(results),
-            note=status_note(results),
-            threat=threat_model(results.scenario),
-            remarks=remarks(results),
-            caveat=verdict.caveat,
-            # The figure holds numbers and our own words only, so it may pass unescaped.
-            traces=Markup(trace_figure(results.trials)),
-        )
-    )
+def no_table(results: Results, limit: int | None = None) -> None:
+    """Pictures cannot be shown in a terminal."""
 
 
-def guess(results: Results) -> str:
+def control_guess(results: Results) -> str:
     """What the control shows: without auxiliary images there is no mean of them."""
     return "the mean auxiliary image" if results.scenario.auxiliary else "a plain grey image"
+
+
+def image_html(truth: str, recovered: str | None) -> Markup:
+    """A recovered image; of None the true one."""
+    address = own_image(truth if recovered is None else recovered)
+    name = "private image" if recovered is None else "recovered image"
+    return Markup('<img src="{}" alt="{}">').format(address, name) if address else Markup("")
+
+
+def own_image(address: str) -> str:
+    """The address if it is one of our own images; nothing else may stand in a page."""
+    return address if address.startswith(PREFIX) else ""
+
+
+def _pictures(results: Results) -> list[Picture]:
+    return [
+        Picture(
+            trial.index + 1,
+            own_image(pair.truth),
+            own_image(pair.reconstruction),
+            " · ".join(
+                [
+                    str(trial.index + 1),
+                    *(f"{label} {figure(name, pair.scores[name])}" for name, label in labels_of(pair.scores).items()),
+                    *([] if trial.status == "completed" else [trial.status]),
+                ]
+            ),
+        )
+        for trial in results.trials
+        for pair in trial.pairs
+    ]

@@ -9,16 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
-from rich.text import Text
 
 from gradleak.audits.results import Results
 from gradleak.core.progress import Progress
-from gradleak.report.highlight import highlight
-from gradleak.report.wording import of_images, remarks, status_note, threat_model
+from gradleak.report.modalities import RENDERERS
+from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
-from gradleak.scoring.metrics import counts_of, figure, labels_of
+from gradleak.scoring.metrics import counts_of, figure, labels_of, range_of
 
-STYLES = {"pair": "bold green", "word": "yellow", "none": "dim"}
 PLAIN_SECONDS = 10.0
 # Columns of a terminal below which the scores' meanings would be cut to pieces.
 WIDE = 110
@@ -87,8 +85,9 @@ def print_results(results: Results, console: Console, *, sentences: int | None =
     )
     for line in threat_model(scenario):
         console.print(f"  {line}", style="dim")
-    if not of_images(results):  # pictures are shown by the report
-        console.print(sentence_table(results, sentences))
+    examples = RENDERERS[scenario.modality].table(results, sentences)
+    if examples is not None:
+        console.print(examples)
     console.print(score_table(results, meanings=console.width >= WIDE))
     if note := status_note(results):
         console.print(note, style="bold yellow")
@@ -96,34 +95,11 @@ def print_results(results: Results, console: Console, *, sentences: int | None =
         console.print(line)
 
 
-def sentence_table(results: Results, limit: int | None = None) -> Table:
-    """True sentences beside what was read back: green for right neighbours, yellow for right words."""
-    table = Table(title="What was read back", title_justify="left", show_lines=True)
-    table.add_column("trial", justify="right")
-    table.add_column("truth", ratio=1)
-    table.add_column("recovered", ratio=1)
-    table.add_column("R-1", justify="right")
-    table.add_column("R-2", justify="right")
-    table.add_column("R-L", justify="right")
-    rows = [(trial, pair) for trial in results.trials for pair in trial.pairs]
-    for trial, pair in rows[:limit]:
-        marked = Text()
-        for piece, mark in highlight(pair.truth, pair.reconstruction):
-            marked.append(piece, style=STYLES[mark])
-        numbers = [f"{pair.scores[name]:.0f}" for name in ("rouge1", "rouge2", "rougeL")]
-        if pair.certified:
-            marked.append(" ✓ certified", style="bold cyan")
-        table.add_row(str(trial.index + 1), Text(pair.truth), marked, *numbers)
-    if limit is not None and len(rows) > limit:
-        table.caption = f"{len(rows) - limit} more in the report"
-    return table
-
-
 def score_table(results: Results, *, meanings: bool = True) -> Table:
     """Every metric with its interval, beside the control, and what it counts."""
     seconds = sum(trial.seconds for trial in results.trials)
     count = len(results.trials)
-    scale = "" if of_images(results) else " from 0 to 100"
+    scale = " from 0 to 100" if all(range_of(name) == (0, 100) for name in results.summary) else ""
     table = Table(
         title=f"Scores{scale}, {count} trial{'s' if count > 1 else ''}, 95 % intervals, {seconds:.0f} s",
         title_justify="left",

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from gradleak.audits.results import Observed, Results, Scenario
+from gradleak.audits.results import Results, Scenario
+from gradleak.core.text import counted, enumerated
 from gradleak.defenses import known_defenses
-from gradleak.models.tasks import TargetTask
-from gradleak.updates.update import Manifest
+from gradleak.models.tasks import Modality, TargetTask
+from gradleak.verdict.diagnosis import EXPLAINED
 
 # A number in a note, but not one in the name of a tensor.
 _NUMBER = re.compile(r"(?<![\w.])\d[\d.,e+-]*")
-# Below this distance an update is explained up to rounding.
-EXPLAINED = 1e-4
 
 _GRANTED = {
     "batch_size": "how many sentences the batch has",
@@ -25,15 +24,7 @@ _GRANTED_OF: dict[TargetTask, dict[str, str]] = {
     "causal-lm": {name: what for name, what in _GRANTED.items() if name != "labels"},
     "image-classification": {"batch_size": "how many images the batch has", "labels": "their labels"},
 }
-_EXAMPLE: dict[TargetTask, str] = {
-    "classification": "sentence",
-    "causal-lm": "sentence",
-    "image-classification": "image",
-}
-
-
-def of_images(results: Results) -> bool:
-    return results.scenario.task == "image-classification"
+_HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images": "its weights"}
 
 
 def threat_model(scenario: Scenario) -> list[str]:
@@ -45,49 +36,24 @@ def threat_model(scenario: Scenario) -> list[str]:
         f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
         "(an honest-but-curious server).",
         f"{_client(scenario)}, {_defended(scenario.defenses)}.",
-        f"The attacker is told {listing(told)}." if told else "The attacker is told nothing else.",
+        f"The attacker is told {enumerated(told)}." if told else "The attacker is told nothing else.",
     ]
     if scenario.observed is not None and scenario.observed.parameters < scenario.parameters:
-        sentences.insert(2, seen(scenario.observed))
+        sentences.insert(2, scenario.observed.sentence)
     sentences += [
         f"{defense.name} guarantees {guarantee}, if the whole training was done so."
         for defense in known_defenses(scenario.defenses)
         if defense is not None and (guarantee := defense.guarantee()) is not None
     ]
     if untold:
-        sentences.append(f"The attacker must find out {listing(untold)}.")
+        sentences.append(f"The attacker must find out {enumerated(untold)}.")
     return sentences
 
 
 def _held(scenario: Scenario) -> str:
-    if scenario.task != "image-classification":
-        return "its weights and its tokenizer"
-    return "its weights" + (f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else "")
-
-
-def seen(observed: Observed) -> str:
-    """Which part of the update the attacker sees.
-
-    >>> seen(Observed(selection="layer:6.query", tensors=1, parameters=147456, share=0.649))
-    'Of the update the attacker sees layer:6.query: 1 tensor, 147,456 parameters, 0.649 % of the model.'
-    """
-    return (
-        f"Of the update the attacker sees {observed.selection}: {counted(observed.tensors, 'tensor')}, "
-        f"{observed.parameters:,} parameters, {observed.share:.3g} % of the model."
-    )
-
-
-def provenance(manifest: Manifest) -> list[str]:
-    """What an attacker should know of where an update's tensors come from, beyond one client's plain update.
-
-    >>> provenance(Manifest(task="causal-lm", family="gpt2", clients=3))
-    ["The update is the mean of 3 clients' updates; it is attacked as one batch of all their sentences."]
-    """
-    lines = [f"The manifest notes: {note}." for note in manifest.notes]
-    if manifest.clients > 1:
-        mean = f"The update is the mean of {manifest.clients} clients' updates"
-        lines.insert(0, f"{mean}; it is attacked as one batch of all their sentences.")
-    return lines
+    """What the attacker has beside the update."""
+    more = f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else ""
+    return _HELD[scenario.modality] + more
 
 
 def _client(scenario: Scenario) -> str:
@@ -95,7 +61,7 @@ def _client(scenario: Scenario) -> str:
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
     if rule.name == "fedsgd":
         return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
-    steps, example = counted(rule.steps(size), "step"), _EXAMPLE[scenario.task]
+    steps, example = counted(rule.steps(size), "step"), scenario.scale.noun
     return (
         f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
         f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
@@ -103,20 +69,20 @@ def _client(scenario: Scenario) -> str:
 
 
 def _defended(defenses: list[str]) -> str:
-    return f"defended by {listing(defenses)}" if defenses else "with no defence"
+    return f"defended by {enumerated(defenses)}" if defenses else "with no defence"
 
 
 def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
     found = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
-    lines = [f"The attack had to find, and found right: {listing(found)}."] if found else []
+    lines = [f"The attack had to find, and found right: {enumerated(found)}."] if found else []
     lines += _certified(results) + _notes(results)
     distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
     apart = sum(distances) / max(1, len(distances))
     if apart > EXPLAINED:
         lines.append(
             f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
-            f"gradient): {listing(_obstacles(results.scenario))} cost the attacker that much."
+            f"gradient): {enumerated(_obstacles(results.scenario))} cost the attacker that much."
         )
     return lines
 
@@ -162,11 +128,3 @@ def status_note(results: Results) -> str | None:
     if results.status == "budget-exhausted":
         return "The attack ran out of its time budget: these are its best answers so far."
     return None
-
-
-def listing(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -129,6 +129,18 @@ class Manifest(BaseModel):
         default=(), max_length=50, description="what the tensors are only roughly, in words"
     )
 
+    def provenance(self) -> list[str]:
+        """What an attacker should know of where the tensors come from, beyond one client's plain update.
+
+        >>> Manifest(task="causal-lm", family="gpt2", clients=3).provenance()
+        ["The update is the mean of 3 clients' updates; it is attacked as one batch of all their sentences."]
+        """
+        lines = [f"The manifest notes: {note}." for note in self.notes]
+        if self.clients > 1:
+            mean = f"The update is the mean of {self.clients} clients' updates"
+            lines.insert(0, f"{mean}; it is attacked as one batch of all their sentences.")
+        return lines
+
 
 @dataclass(frozen=True)
 class Update:

@@ -11,6 +11,7 @@ from gradleak.audits.results import AttackInfo, Results, Scenario, Trial
 from gradleak.core.errors import GradleakError
 from gradleak.models.selection import ALL
 from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.metrics import range_of
 
 # What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
 # seen follows from the defences and from which part is shown.
@@ -63,12 +64,12 @@ class Attempt:
             )
         if len(self.audits) == 1:
             return self.audits[0].summary[metric]
-        return bootstrap([trial.scores[metric] for trial in self.trials])
+        return bootstrap([trial.scores[metric] for trial in self.trials], *range_of(metric))
 
     def control(self, metric: str) -> Interval:
         if len(self.audits) == 1:
             return self.audits[0].control[metric]
-        return bootstrap([trial.control_scores[metric] for trial in self.trials])
+        return bootstrap([trial.control_scores[metric] for trial in self.trials], *range_of(metric))
 
     def found(self, name: str) -> Interval | None:
         """What it found beside sentences; None if it did not look for it."""

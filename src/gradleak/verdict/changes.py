@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gradleak.core.text import counted, enumerated
 from gradleak.experiments.frontier.advice import verdict as effect
 from gradleak.experiments.frontier.points import AttackScore, Point
-from gradleak.report.wording import counted, listing
 from gradleak.scoring.interval import Interval
 from gradleak.verdict.attempts import Group, decisive
 from gradleak.verdict.model import ScenarioVerdict
@@ -73,7 +73,7 @@ def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> s
     named = [f"{name} ({_leak(other)})" for name, other, _ in hidden[:MOST_NAMED]]
     more = f" and {len(hidden) - MOST_NAMED} more" if len(hidden) > MOST_NAMED else ""
     return (
-        f"Measured to bring the best attack down to guessing: {listing(named)}{more}. What they cost was not "
+        f"Measured to bring the best attack down to guessing: {enumerated(named)}{more}. What they cost was not "
         "measured; `gradleak frontier` does."
     )
 
@@ -109,4 +109,4 @@ def _point(verdict: ScenarioVerdict) -> Point:
 
 def _leak(verdict: ScenarioVerdict) -> str:
     best = strongest_of(verdict)
-    return best.scale.named(best.leak)
+    return best.scale.labelled(best.leak)

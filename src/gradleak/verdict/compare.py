@@ -1,4 +1,4 @@
-"""Two runs beside each other: what the second reads more or less of, attack by attack and sentence by sentence."""
+"""Two runs beside each other: what the second reads more or less of, by attack and by sentence or image."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audits.results import Results
+from gradleak.audits.results import Results, Trial
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.scoring.interval import Interval, student, welch
+from gradleak.scoring.scale import Scale, scale_by
 from gradleak.verdict.attempts import Attempt, attempts_of, cells_of, decisive
-from gradleak.verdict.scales import TEXT
 
 FILE = "compare.json"
 Outcome = Literal["reads more", "reads less", "no clear change"]
@@ -24,12 +24,12 @@ class _Model(BaseModel):
 
 
 class SentenceChange(_Model):
-    """One true sentence and what either run read of it."""
+    """One true sentence, or image, and what either run read of it."""
 
     truth: str
     first: str
     second: str
-    change: float = Field(description="points of ROUGE-L")
+    change: float = Field(description="of the measure, second minus first")
 
 
 class Difference(_Model):
@@ -38,7 +38,8 @@ class Difference(_Model):
     scenario: str
     defense: str
     attack: str
-    first: Interval = Field(description="ROUGE-L in the first run")
+    measure: str = Field(default="rougeL", description="the metric that is compared: rougeL, of images psnr")
+    first: Interval = Field(description="its mean in the first run")
     second: Interval
     trials: tuple[int, int]
     paired: bool = Field(description="whether both attacked the same batches, which makes the interval narrower")
@@ -46,6 +47,10 @@ class Difference(_Model):
     outcome: Outcome
     settings: dict[str, tuple[str, str]] = Field(description="what differs between the two beside what was drawn")
     sentences: list[SentenceChange] = Field(description="of paired batches, those that changed, the most first")
+
+    @property
+    def scale(self) -> Scale:
+        return scale_by(self.measure)
 
 
 class Comparison(_Model):
@@ -81,38 +86,54 @@ def compare(first: Sequence[Results], second: Sequence[Results], names: tuple[st
     )
 
 
-def difference(one: Attempt, other: Attempt) -> Difference:
+def difference(first: Attempt, second: Attempt) -> Difference:
     """One attack in both runs; trial by trial where both attacked the same batches."""
-    by_truth = {tuple(trial.truth): trial for trial in other.trials}
-    both = [(trial, by_truth[tuple(trial.truth)]) for trial in one.trials if tuple(trial.truth) in by_truth]
-    paired = len(both) == len(one.trials) == len(other.trials)
-    if paired:
-        change = student([b.scores[TEXT.metric] - a.scores[TEXT.metric] for a, b in both], -100.0, 100.0)
+    scale = first.scenario.scale
+    if second.scenario.scale != scale:
+        raise GradleakError(f"{_name(first)} and {_name(second)} have nothing in common to compare: text and images")
+    both = _same_batches(first, second)
+    if both:
+        changes = [b.scores[scale.metric] - a.scores[scale.metric] for a, b in both]
+        change = student(changes, -scale.width, scale.width)
     else:
-        change = welch([t.scores[TEXT.metric] for t in one.trials], [t.scores[TEXT.metric] for t in other.trials])
+        ours, theirs = ([trial.scores[scale.metric] for trial in run.trials] for run in (first, second))
+        change = welch(ours, theirs, scale.width)
     sentences = [
         SentenceChange(
             truth=ours.truth,
             first=ours.reconstruction,
             second=theirs.reconstruction,
-            change=theirs.scores[TEXT.metric] - ours.scores[TEXT.metric],
+            change=theirs.scores[scale.metric] - ours.scores[scale.metric],
         )
-        for a, b in (both if paired else [])
+        for a, b in both
         for ours, theirs in zip(a.pairs, b.pairs, strict=True)
     ]
     return Difference(
-        scenario=one.place,
-        defense=one.defense,
-        attack=one.attack,
-        first=one.interval(TEXT.metric),
-        second=other.interval(TEXT.metric),
-        trials=(len(one.trials), len(other.trials)),
-        paired=paired,
+        scenario=first.place,
+        defense=first.defense,
+        attack=first.attack,
+        measure=scale.metric,
+        first=first.interval(scale.metric),
+        second=second.interval(scale.metric),
+        trials=(len(first.trials), len(second.trials)),
+        paired=bool(both),
         change=change,
         outcome="reads more" if change.low > 0 else "reads less" if change.high < 0 else "no clear change",
-        settings=_settings(one, other),
+        settings=_settings(first, second),
         sentences=sorted((s for s in sentences if s.change), key=lambda s: -abs(s.change)),
     )
+
+
+def _same_batches(first: Attempt, second: Attempt) -> list[tuple[Trial, Trial]]:
+    """The trials of both on the same batch, if each has its counterpart; masked batches are told by their seeds."""
+    masked = any(results.redacted for results in (*first.audits, *second.audits))
+
+    def batch(trial: Trial) -> tuple[object, ...]:
+        return (trial.seed, trial.index, *trial.truth) if masked else tuple(trial.truth)
+
+    counterparts = {batch(trial): trial for trial in second.trials}
+    both = [(trial, counterparts[batch(trial)]) for trial in first.trials if batch(trial) in counterparts]
+    return both if len(both) == len(first.trials) == len(second.trials) else []
 
 
 def _name(one: Attempt) -> str:

@@ -14,7 +14,6 @@ from gradleak.audits.results import Scenario, Trial
 from gradleak.defenses import known_defenses
 from gradleak.verdict.attempts import Attempt
 from gradleak.verdict.model import Obstacle, ObstacleKind
-from gradleak.verdict.scales import IMAGES, scale_of
 
 # Below this distance the true batch explains an update up to rounding.
 EXPLAINED = 1e-4
@@ -41,7 +40,7 @@ def diagnose(attempt: Attempt) -> list[Obstacle]:
 
 def read_whole(trial: Trial, scenario: Scenario) -> bool:
     """Whether every sentence came back token by token, or every image close."""
-    return trial.scores[scale_of(scenario.task).whole] == 100
+    return trial.scores[scenario.scale.whole] == 100
 
 
 def noise_ratio(trial: Trial) -> float | None:
@@ -52,7 +51,7 @@ def noise_ratio(trial: Trial) -> float | None:
 def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     """Everything that stood in the way of one trial."""
     reasons = trial.reconstruction.reasons
-    if scale_of(scenario.task) is IMAGES:  # beside the budget nothing is recorded that would tell
+    if not scenario.scale.causes_recorded:
         return list(_of_the_run(trial, reasons))
     found = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
     if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from gradleak.experiments.map.result import FILE as MAP
 from gradleak.experiments.map.result import LeakMap
 from gradleak.experiments.runner.cell import Status
 from gradleak.experiments.runner.store import PLAN, read_cells, read_plan
+from gradleak.models.tasks import Modality
 from gradleak.scoring.interval import Interval
 from gradleak.updates.update import ClientRule
 from gradleak.verdict.attempts import Missing, selection
@@ -45,6 +47,13 @@ class Gathered:
     @functools.cached_property
     def verdict(self) -> Verdict:
         return judge(self.results, self.missing, costs(self.frontier))
+
+    def by_modality(self) -> dict[Modality, Gathered]:
+        """The same, results of text and of images apart, in the order in which they come."""
+        parts: dict[Modality, list[Results]] = {}
+        for each in self.results:
+            parts.setdefault(each.scenario.modality, []).append(each)
+        return {modality: dataclasses.replace(self, results=part) for modality, part in parts.items()}
 
 
 def gather(folder: str | Path) -> Gathered:

@@ -7,15 +7,13 @@ from datetime import UTC, datetime
 
 from gradleak.audits.results import Results, Trial
 from gradleak.scoring.interval import Interval
-from gradleak.scoring.metrics.pixels import CLOSE
 from gradleak.scoring.pieces import total
-from gradleak.scoring.score import Pair
+from gradleak.scoring.scale import Scale
 from gradleak.verdict.attempts import Attempt, Group, Missing, group
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose
 from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, Verdict
 from gradleak.verdict.rule import level, strongest
-from gradleak.verdict.scales import scale_of
 from gradleak.verdict.sentences import CAVEAT, headline
 
 
@@ -59,7 +57,7 @@ def judge_group(one: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
 
 def judge_attempt(attempt: Attempt) -> AttackVerdict:
     """One attack: its score beside the control, what it read, and what stood in its way."""
-    scale = scale_of(attempt.scenario.task)
+    scale = attempt.scenario.scale
     return AttackVerdict(
         attack=attempt.attack,
         trials=len(attempt.trials),
@@ -71,19 +69,14 @@ def judge_attempt(attempt: Attempt) -> AttackVerdict:
         control_whole=attempt.control(scale.whole).mean,
         tokens=attempt.found("bag recall"),
         precision=attempt.found("bag precision"),
-        leaked=_leaked(attempt.trials),
+        leaked=_leaked(attempt.trials, scale),
         obstacles=diagnose(attempt),
     )
 
 
-def _is_whole(pair: Pair) -> bool:
-    """Whether a sentence came back token by token, or an image close."""
-    return pair.scores["psnr"] >= CLOSE if "psnr" in pair.scores else pair.scores["exact_match"] == 100
-
-
-def _leaked(trials: Sequence[Trial]) -> Leaked:
+def _leaked(trials: Sequence[Trial], scale: Scale) -> Leaked:
     pairs = [pair for trial in trials for pair in trial.pairs]
-    whole = [pair for pair in pairs if _is_whole(pair)]
+    whole = [pair for pair in pairs if scale.is_whole(pair.scores)]
     return Leaked(
         sentences=len(pairs),
         whole=len(whole),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gradleak.core.files import write_text
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
-from gradleak.verdict.scales import SCALES, Measure, Scale
+from gradleak.scoring.scale import Scale, scale_by
 
 FILE = "verdict.json"
 
@@ -55,7 +55,7 @@ class AttackVerdict(_Model):
     attack: str
     trials: int
     unfinished: int = Field(description="trials that the budget or an interruption ended; they prove no absence")
-    measure: Measure = Field(default="rougeL", description="what leak and control are: ROUGE-L, of images PSNR")
+    measure: str = Field(default="rougeL", description="the metric of leak and control: rougeL, of images psnr")
     leak: Interval
     control: Interval = Field(description="the same of guessing without the update")
     whole: Interval = Field(description="percent of the sentences that came back whole, or images close, by trial")
@@ -67,7 +67,7 @@ class AttackVerdict(_Model):
 
     @property
     def scale(self) -> Scale:
-        return SCALES[self.measure]
+        return scale_by(self.measure)
 
 
 class ScenarioVerdict(_Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.report.wording import counted, listing
+from gradleak.core.text import counted, enumerated
 from gradleak.scoring.pieces import Count
 from gradleak.verdict.model import AttackVerdict, Level, ScenarioVerdict
 from gradleak.verdict.rule import ENOUGH_TRIALS, clearly_leaks, names_tokens
@@ -23,7 +23,7 @@ _NAMES = {
 def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict], missing: int = 0) -> str:
     """One sentence: the level and the numbers it rests on."""
     scale = best.scale
-    score = f"{scale.named(best.leak)}, guessing without the update {scale.said(best.control)}"
+    score = f"{scale.labelled(best.leak)}, guessing without the update {scale.format(best.control)}"
     match level:
         case "critical":
             most = max(attacks, key=lambda one: one.whole.mean)
@@ -50,7 +50,7 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
                 f"Unclear: the strongest attack, {best.attack}, is not clearly above guessing ({score}), but "
                 f"{_rough(attacks)}: more trials would tell."
             )
-    tried = listing([f"{one.attack} ({counted(one.trials, 'trial')})" for one in attacks])
+    tried = enumerated([f"{one.attack} ({counted(one.trials, 'trial')})" for one in attacks])
     return f"No leak shown by {tried}: run to the end, none of it read clearly more than guessing ({score})."
 
 
@@ -77,7 +77,7 @@ def attack_words(one: AttackVerdict) -> str:
     cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
     named = f"{one.tokens} % of the tokens, " if one.tokens is not None else ""
     return (
-        f"{one.attack}: {one.scale.named(one.leak)} against {one.scale.said(one.control)} of guessing, "
+        f"{one.attack}: {one.scale.labelled(one.leak)} against {one.scale.format(one.control)} of guessing, "
         f"{named}{_whole(one)}, {counted(one.trials, 'trial')}{cut}"
     )
 
@@ -110,7 +110,7 @@ def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
     cut = sum(one.unfinished for one in attacks)
     parts = [f"{cut} of {counted(sum(one.trials for one in attacks), 'trial')} cut short"] if cut else []
     parts += [f"{counted(missing, 'planned attempt')} without a result"] if missing else []
-    return listing(parts)
+    return enumerated(parts)
 
 
 def _rough(attacks: Sequence[AttackVerdict]) -> str:

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gradleak.report.wording import counted, listing
+from gradleak.core.text import counted, enumerated
 from gradleak.verdict.model import Level, ScenarioVerdict, Verdict
 from gradleak.verdict.sentences import attack_words, leaked_words, obstacle_words, strongest_of
 
@@ -73,7 +73,7 @@ def scenario_table(verdict: Verdict) -> Table:
 
 
 def _measures(verdict: Verdict) -> str:
-    return listing(list(dict.fromkeys(strongest_of(one).scale.label for one in verdict.scenarios)))
+    return enumerated(list(dict.fromkeys(strongest_of(one).scale.label for one in verdict.scenarios)))
 
 
 def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
@@ -85,8 +85,8 @@ def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
         "defence": Text(one.defense),
         "level": Text(one.level, style=STYLES[one.level]),
         "strongest": Text(best.attack),
-        "leak": Text(best.scale.said(best.leak)),
-        "guessing": Text(best.scale.said(best.control)),
+        "leak": Text(best.scale.format(best.leak)),
+        "guessing": Text(best.scale.format(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
         **{
             name: Text("–" if count is None else f"{count.found}/{count.total}")

@@ -16,7 +16,7 @@ from gradleak.experiments.runner.cell import Cell
 from gradleak.experiments.runner.jobs import AuditJob
 from gradleak.experiments.runner.plan import Planned
 from gradleak.experiments.runner.subjects import Subjects
-from gradleak.models.load import resolve_device
+from gradleak.models.loading import resolve_device
 from gradleak.scoring.interval import bootstrap
 from gradleak.scoring.metrics import METRICS
 from gradleak.training.checkpoints import all_models, read_metrics
