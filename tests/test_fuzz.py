@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from gradleak.experiments.frontier.config import load_frontier
+from gradleak.experiments.kept import readable
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError
-from gradleak.audits.spec import AuditConfig, load_config
+from gradleak.audits.spec import AuditSpec, load_config
 from gradleak.data.pictures import read_pictures
 from gradleak.data.texts import read_data
-from gradleak.experiments.frontier.config import load_frontier
-from gradleak.experiments.kept import readable
-from gradleak.experiments.sweep.plan import SweepConfig, load_sweep
+from gradleak.experiments.sweep.spec import SweepSpec, load_sweep
 from gradleak.updates.update import MANIFEST, TENSORS, load_update
 
 COUNTS: Counter[str] = Counter()
@@ -143,9 +143,9 @@ def place(tmp_path_factory, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("kind", "whole", "form", "load"),
     [
-        ("audit.yaml", AUDIT, AuditConfig, lambda path: load_config(path, {})),
-        ("sweep.yaml", SWEEP, SweepConfig, load_sweep),
-        ("frontier.yaml", SWEEP, SweepConfig, lambda path: load_frontier(path, {})),
+        ("audit.yaml", AUDIT, AuditSpec, lambda path: load_config(path, {})),
+        ("sweep.yaml", SWEEP, SweepSpec, load_sweep),
+        ("frontier.yaml", SWEEP, SweepSpec, lambda path: load_frontier(path, {})),
     ],
 )
 def test_configurations(place, kind, whole, form, load):

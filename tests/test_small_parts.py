@@ -1,17 +1,17 @@
 """Files, budget, configuration and highlighting."""
 
 import pytest
+from gradleak.audits.reconstruct import print_reconstruction
+from gradleak.experiments.frontier.config import FrontierSpec
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gradleak import GradleakError
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.audits.reconstruct import print_reconstruction
-from gradleak.audits.spec import AuditConfig, load_config, parse_options
+from gradleak.audits.spec import AuditSpec, load_config, parse_options
 from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.files import output_folder, replacing, write_text
-from gradleak.experiments.frontier.config import FrontierConfig
 from gradleak.report.highlight import highlight
 from gradleak.scoring.text import rouge, words
 
@@ -117,7 +117,7 @@ def test_highlight_counts_what_rouge_counts(truth, guess):
         assert {mark for piece, mark in pieces if piece.strip()} == {"pair"}
 
 
-@pytest.mark.parametrize("config", [AuditConfig, FrontierConfig])
+@pytest.mark.parametrize("config", [AuditSpec, FrontierSpec])
 def test_lm_is_short_for_causal_lm(config):
     assert config(task="lm").task == config(task="causal-lm").task == "causal-lm"
     with pytest.raises(ValidationError):

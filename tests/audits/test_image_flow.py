@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import torch
 from blobs import SMALL, blobs, small_model, write_npz
+from gradleak.audits.configured import audit_of
+from gradleak.experiments.reproduce import load_recipe, markdown, reproduce
 from rich.console import Console
 from torch import nn
 
-from gradleak import GradleakError, ImageClient, audit, load_model, load_update
+from gradleak import GradleakError, ImageClient, load_model, load_update
 from gradleak.attacks import IMAGE_ATTACKS
 from gradleak.attacks.inversion.defended import defend
-from gradleak.audits.configured import audit_of
 from gradleak.audits.redact import redact
 from gradleak.audits.results import load_results
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT
 from gradleak.data.pictures import Pictures
 from gradleak.defenses import parse_defenses
-from gradleak.experiments.reproduce import load_recipe, markdown, reproduce
 from gradleak.models.image_gradients import batch_gradients
 from gradleak.report.build import render
 from gradleak.report.grid import write_grid
@@ -219,7 +219,7 @@ def test_a_recipe_of_images(data, tmp_path):
 
 
 def test_what_a_configuration_leaves_open(data):
-    config = AuditConfig(model=SMALL, data=str(data), options=QUICK["lti"], trials=1)
+    config = AuditSpec(model=SMALL, data=str(data), options=QUICK["lti"], trials=1)
     assert audit_of(config, Budget(), SILENT).attack.name == "lti"
     assert set(IMAGE_ATTACKS.names()) == {"control", "gi-gip", "ig", "lti"}
     assert np.isfinite(blobs(1).values().numpy()).all()

@@ -12,7 +12,7 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak.audits.results import load_results
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.cli.options import AUDIT, Observe
 from gradleak.updates.update import load_update
@@ -55,7 +55,7 @@ def test_version_and_listings_are_quick_and_complete():
 def test_help_tells_the_defaults_of_an_audit():
     """They come from the configuration, which the command line must not import, so they stand in words."""
     for name, option in (AUDIT | {"observe": Observe}).items():
-        default = None if name == "memory" else AuditConfig.model_fields[name].get_default(call_default_factory=True)
+        default = None if name == "memory" else AuditSpec.model_fields[name].get_default(call_default_factory=True)
         if default not in (None, (), {}):
             said = ",".join(default) if isinstance(default, tuple) else str(default)
             assert f"default: {said}" in option.__metadata__[0].help, name

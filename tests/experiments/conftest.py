@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import tiny_model, tiny_tokenizer
 
-from gradleak.experiments.sweep.plan import SweepConfig
+from gradleak.experiments.sweep.spec import SweepSpec
 
 QUICK = {"steps": 1, "init_draws": 1, "init_orders": 0}
 
@@ -22,16 +22,16 @@ def model_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def make(model_folder) -> Callable[..., SweepConfig]:
+def make(model_folder) -> Callable[..., SweepSpec]:
     """A sweep of the tiny model with these settings on top."""
 
-    def build(**settings: object) -> SweepConfig:
+    def build(**settings: object) -> SweepSpec:
         usual = {
             "models": [str(model_folder)],
             "attacks": ["bag", {"name": "tag", "options": QUICK}],
             "seeds": 2,
             "trials": 1,
         }
-        return SweepConfig.model_validate({**usual, **settings})
+        return SweepSpec.model_validate({**usual, **settings})
 
     return build

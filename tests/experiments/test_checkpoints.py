@@ -11,7 +11,7 @@ from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError, audit_checkpoints
 from gradleak.audits.results import load_results
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints, headline
@@ -92,13 +92,13 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
 
 def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
-    config = AuditConfig(model=str(place / "trained"), attack="bag", trials=2, redact=True)
+    config = AuditSpec(model=str(place / "trained"), attack="bag", trials=2, redact=True)
     for point in audit_checkpoints(config, tmp_path).points:
         assert load_results(tmp_path / point.folder).redacted
 
 
 def test_a_spent_budget_leaves_checkpoints_open(place, tmp_path):
-    config = AuditConfig(model=str(place / "trained"))
+    config = AuditSpec(model=str(place / "trained"))
     result = audit_checkpoints(config, tmp_path, budget=Budget(seconds=0))
     assert result.status == "budget-exhausted"
     assert headline(result).startswith("Fewer than two checkpoints are measured")
@@ -108,9 +108,9 @@ def test_a_spent_budget_leaves_checkpoints_open(place, tmp_path):
 
 def test_what_cannot_be_audited_is_refused(place, tmp_path):
     with pytest.raises(GradleakError, match="fewer than two"):
-        audit_checkpoints(AuditConfig(model=str(place / "model")), tmp_path)
+        audit_checkpoints(AuditSpec(model=str(place / "model")), tmp_path)
     with pytest.raises(GradleakError, match="unknown metric 'rougel'"):
-        audit_checkpoints(AuditConfig(model=str(place / "trained")), tmp_path, metric="rougel")
+        audit_checkpoints(AuditSpec(model=str(place / "trained")), tmp_path, metric="rougel")
 
 
 def made(*changes, model="trained"):
@@ -123,7 +123,7 @@ def made(*changes, model="trained"):
         for number, change in enumerate([None, *changes])
     ]  # fmt: skip
     return Checkpoints(
-        created="now", status="completed", environment=ENVIRONMENT, config=AuditConfig(model=model),
+        created="now", status="completed", environment=ENVIRONMENT, config=AuditSpec(model=model),
         metric="best_rougeL", points=points,
     )  # fmt: skip
 

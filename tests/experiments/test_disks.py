@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gradleak import GradleakError
-from gradleak.experiments.crews.inline import InlineCrew
+from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.runner.known import FILE as MODELS
 from gradleak.experiments.runner.store import CELLS, PLAN, Store
 from gradleak.experiments.sweep.run import sweep
@@ -49,7 +49,7 @@ def attempt(config, place):
     """What the sweep said, None if it came to its end, and the cells that are finished, each read whole."""
     said = None
     try:
-        sweep(config, place, crew=InlineCrew(1))
+        sweep(config, place, options=RunOptions(executor="inline"))
     except GradleakError as error:
         said = str(error)
     cells = Store(place)
@@ -93,7 +93,7 @@ def elsewhere(work, *given):
 def test_a_full_disk_wherever_it_becomes_full(make, tmp_path):
     """In the plan, in a cell, in the log, in the table: step by step the disk gets larger."""
     config, place = make(), tmp_path / "small"
-    sweep(config, tmp_path / "quiet", crew=InlineCrew(1))
+    sweep(config, tmp_path / "quiet", options=RunOptions(executor="inline"))
     place.mkdir()
     seen, table = elsewhere(grown, config, place, 4)
     *full, (_, finished) = seen
@@ -111,7 +111,7 @@ def test_a_full_disk_wherever_it_becomes_full(make, tmp_path):
 
 def test_a_read_only_disk(make, tmp_path):
     config = make()
-    sweep(config, tmp_path / "quiet", crew=InlineCrew(1))
+    sweep(config, tmp_path / "quiet", options=RunOptions(executor="inline"))
     (tmp_path / "small").mkdir()
     ((_, first), (said, then), (_, last)), table = elsewhere(read_only, config, tmp_path / "small")
     print("cells finished before, on and after a read-only disk:", len(first), len(then), len(last))

@@ -14,9 +14,9 @@ from gradleak import GradleakError
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.core.environment import Environment
-from gradleak.experiments.frontier.config import FrontierConfig, load_frontier
 from gradleak.experiments.frontier.points import mark_front
 from gradleak.experiments.frontier.run import Frontier, frontier
+from gradleak.experiments.frontier.spec import FrontierSpec, load_frontier
 from gradleak.report.frontier import render_frontier
 from gradleak.report.labels import Box, place_labels
 from gradleak.report.scale import ticks
@@ -128,7 +128,7 @@ def sample(points, metric="accuracy", **change):
             gradleak="0.0.0", python="3.11.0", platform="test", processor="test", packages={"torch": "2"},
             device="cpu", threads=2, git_commit=None, git_dirty=None,
         ),
-        "config": FrontierConfig(attacks=[{"name": "auto"}]), "metric": metric, "points": mark_front(points, metric),
+        "config": FrontierSpec(attacks=[{"name": "auto"}]), "metric": metric, "points": mark_front(points, metric),
         "control": interval((8, 6, 10)), "untrained": interval((50, 48, 52)), "majority": interval((52, 52, 52)),
         "advice": "Use a.", **change,
     }  # fmt: skip

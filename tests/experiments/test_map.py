@@ -8,7 +8,7 @@ from tiny import CASES, tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError, audit, leak_map
 from gradleak.audits.results import load_results
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.map.claims import claims
@@ -87,7 +87,7 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     options = {"steps": 4, "init_draws": 3, "prior": "none", "prior_weight": 0, "discrete_every": 2, "polish": 1}
     settings = {"attack": "lamp-cos", "options": options, "trials": 2, "known": ("batch_size", "labels", "lengths")}
-    result = leak_map(AuditConfig(model=str(place / "model"), **settings), tmp_path)
+    result = leak_map(AuditSpec(model=str(place / "model"), **settings), tmp_path)
     for cell in result.cells:
         together = load_results(tmp_path / cell.folder)
         alone = audit(place / "model", observe=cell.selection, **settings)
@@ -101,7 +101,7 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
 
 def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
-    config = AuditConfig(model=str(place / "model"), attack="bag", trials=1, redact=True)
+    config = AuditSpec(model=str(place / "model"), attack="bag", trials=1, redact=True)
     for cell in leak_map(config, tmp_path).cells:
         kept = load_results(tmp_path / cell.folder)
         assert kept.redacted
@@ -109,18 +109,18 @@ def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
 
 
 def test_a_spent_budget_leaves_cells_open(place, tmp_path):
-    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    result = leak_map(AuditSpec(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
     assert result.status == "budget-exhausted"
     assert headline(result).startswith("No single module is measured yet")
     tree = ElementTree.fromstring(map_figure(result))
     assert len([node for node in tree.iter(f"{SPACE}rect") if node.get("class") == "open"]) == 2 + 2 * 7 + 1
     assert "dashed cells are open" in render_map(result)
     with pytest.raises(GradleakError, match="leave out observe"):
-        leak_map(AuditConfig(model=str(place / "model"), observe="head"), tmp_path)
+        leak_map(AuditSpec(model=str(place / "model"), observe="head"), tmp_path)
 
 
 def test_the_headline_follows_the_intervals(place, tmp_path):
-    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    result = leak_map(AuditSpec(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
 
     def scored(mean: float) -> LeakMap:
         low, high = Interval(mean=5, low=3, high=8), Interval(mean=mean, low=mean - 5, high=mean + 5)
@@ -133,15 +133,15 @@ def test_the_headline_follows_the_intervals(place, tmp_path):
 
 
 def test_what_a_model_is_called_cannot_harm_the_page(place, tmp_path):
-    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
-    hostile = result.model_copy(update={"config": AuditConfig(model='<script>"&')})
+    result = leak_map(AuditSpec(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    hostile = result.model_copy(update={"config": AuditSpec(model='<script>"&')})
     ElementTree.fromstring(map_figure(hostile))
     assert "<script>" not in render_map(hostile)
 
 
 def test_the_paper_s_observations_are_decided_by_paired_differences(place, tmp_path):
     """Values made so that each claim is known: value below query and key, all layers far behind everything."""
-    result = leak_map(AuditConfig(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
+    result = leak_map(AuditSpec(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
     assert claims(result) == []
 
     def scored(cell):

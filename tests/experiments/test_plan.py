@@ -8,19 +8,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradleak import GradleakError
-from gradleak.audits.spec import AuditConfig
-from gradleak.experiments.kept import digest_model
-from gradleak.experiments.runner.code import reached
-from gradleak.experiments.runner.identity import grouped, make_cell, plan_cells
+from gradleak.audits.spec import AuditSpec
+from gradleak.core.identity import reached
+from gradleak.experiments.runner.jobs import AuditJob
 from gradleak.experiments.runner.known import KnownModels
-from gradleak.experiments.sweep.plan import SweepConfig, load_sweep
+from gradleak.experiments.runner.plan import make_cell, plan_cells
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.sweep.run import Sweep
+from gradleak.experiments.sweep.spec import SweepSpec, load_sweep
 from gradleak.models.load import load_model
 
-SETTINGS = AuditConfig(attack="tag", options={"steps": 5}, defenses=("noise:sigma=0.001",))
+SETTINGS = AuditSpec(attack="tag", options={"steps": 5}, defenses=("noise:sigma=0.001",))
 
 
-def cell(**changes):
-    return make_cell(SETTINGS.model_copy(update=changes), "weights", "texts", 1)
+class Known(Subjects):
+    """Nothing is loaded; models and data have the hashes they are given."""
+
+    def __init__(self, model="weights", data="texts"):
+        super().__init__()
+        self._hashes = model, data
+
+    def model_hash(self, spec):
+        return self._hashes[0]
+
+    def data_hash(self, spec):
+        return self._hashes[1]
+
+
+def cell(subjects=None, threads=1, **changes):
+    job = AuditJob(spec=SETTINGS.model_copy(update=changes))
+    return make_cell(job, subjects or Known(), threads, "derived")
+
+
+def plan(spec, subjects=None):
+    subjects = subjects or Subjects()
+    return plan_cells(Sweep(spec).jobs(subjects), subjects, spec.threads, "derived")
 
 
 @given(
@@ -30,10 +52,10 @@ def cell(**changes):
     seeds=st.integers(1, 4),
 )
 def test_every_combination_is_there(sizes, chains, attacks, seeds):
-    config = SweepConfig.model_validate(
+    config = SweepSpec.model_validate(
         {"batch_sizes": sizes, "defenses": chains, "attacks": attacks, "seeds": seeds, "clients": ["fedsgd"]}
     )
-    audits = [audit for _, _, audit in config.audits()]
+    audits = list(config.audits())
     assert len(audits) == config.count == len(sizes) * len(chains) * len(attacks) * seeds
     assert {audit.seed for audit in audits} == set(range(seeds))
     assert {audit.defenses == () for audit in audits} == {chain == "none" for chain in chains}
@@ -46,8 +68,8 @@ def test_the_example_is_a_sweep():
 
 
 def test_the_same_cell_listed_twice_is_one(make):
-    cells = plan_cells(make(defenses=["none", "noise:sigma=0.1", "noise:sigma=1e-1"], seeds=1, attacks=["bag"]))
-    assert len(cells) == 2
+    cells = plan(make(defenses=["none", "noise:sigma=0.1", "noise:sigma=1e-1"], seeds=1, attacks=["bag"]))
+    assert len({cell.id for cell in cells}) == 2
 
 
 @pytest.mark.parametrize(
@@ -57,10 +79,10 @@ def test_the_same_cell_listed_twice_is_one(make):
         ("limits: {tmie: 5m}", "unknown key 'limits.tmie'; did you mean 'time'"),
         ("limits: {time: soon}", "not a duration"),
         ("limits: {memory: much}", "not an amount of memory"),
-        ("attacks: [lamp]", "unknown attack 'lamp'"),
-        ("attacks: [{name: tag, options: {stesp: 1}}]", "no option 'stesp'; did you mean 'steps'"),
+        ("attacks: [{nmae: tag}]", "unknown key 'attacks.0.nmae'; did you mean 'name'"),
+        ("trails: 3", "unknown key 'trails'; did you mean 'trials'"),
+        ("batch_size: 3", "unknown key 'batch_size'; did you mean 'batch_sizes'"),
         ("attacks: tag", "attacks: Input should be a valid tuple"),
-        ("attacks: []", "attacks: Tuple should have at least 1 item"),
         ("defenses: [noise]", "defence 'noise'"),
         ("defenses: {noise: 1}", "must be a list"),
         ("clients: [fedfoo]", "client 'fedfoo'"),
@@ -77,6 +99,19 @@ def test_what_could_not_run_is_refused_with_its_place(tmp_path, text, message):
     with pytest.raises(GradleakError, match="(?s)" + message.replace("(", r"\(")) as caught:
         load_sweep(tmp_path / "s.yaml")
     assert str(caught.value).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        ("lamp", "unknown attack 'lamp'"),
+        ({"name": "tag", "options": {"stesp": 1}}, "no option 'stesp'; did you mean 'steps'"),
+        ("ig", "unknown attack 'ig'"),  # of images, on a text model
+    ],
+)
+def test_attacks_are_refused_before_any_model_is_loaded(attack, message):
+    with pytest.raises(GradleakError, match=message):
+        Sweep(SweepSpec(models=["no such model"], attacks=[attack])).jobs(Subjects())
 
 
 def test_the_same_thing_written_otherwise_is_the_same_cell():
@@ -102,30 +137,32 @@ def test_whatever_decides_a_result_makes_another_cell():
         {"trials": 5},
         {"known": ()},
         {"max_tokens": 9},
-        {"entities": True},
+        {"metrics": ("nerr",)},
+        {"attack_seed": 7},
         {"redact": True},
     ]
     others = [cell(**change) for change in changes]
-    others += [
-        make_cell(SETTINGS, *rest) for rest in (("w2", "texts", 1), ("weights", "t2", 1), ("weights", "texts", 2))
-    ]
+    others += [cell(Known(model="w2")), cell(Known(data="t2")), cell(threads=2)]
     assert len({one.id[-16:] for one in (cell(), *others)}) == len(others) + 1
 
 
 @given(seeds=st.integers(1, 9), together=st.integers(1, 5))
 def test_groups_hold_cells_of_one_attack_and_their_members_count(seeds, together):
-    alone = [cell(seed=seed, attack=attack, options={}) for attack in ("tag", "dlg") for seed in range(seeds)]
-    found = grouped(alone, together)
-    members = Counter((one.group, one.settings.attack) for one in found if one.group)
+    def planned(count):
+        sweep = SweepSpec(attacks=["tag", "dlg"], seeds=count, together=together)
+        subjects = Known()
+        return plan_cells(Sweep(sweep).jobs(subjects), subjects, 1, "derived")
+
+    cells = planned(seeds)
+    members = Counter((one.group, one.job.spec.attack) for one in cells if one.group)
     assert len(members) == len({group for group, _ in members})
     assert all(1 < size <= together for size in members.values())
-    assert [one.settings for one in found] == [one.settings for one in alone]
-    assert len({one.id for one in found}) == len(alone)
-    # A cell keeps its name as long as its company is the same, and only so long.
-    fewer = {one.id for one in grouped([one for one in alone if one.settings.seed < seeds - 1], together)}
-    for one in found:
-        company = [other for other in found if other.group == one.group] if one.group else [one]
-        same = all(other.settings.seed < seeds - 1 for other in company)
+    assert len({one.id for one in cells}) == 2 * seeds
+    # A cell keeps its name as long as those it runs with are the same, and only so long.
+    fewer = {one.id for one in planned(seeds - 1)} if seeds > 1 else set()
+    for one in cells:
+        group = [other for other in cells if other.group == one.group] if one.group else [one]
+        same = all(other.job.spec.seed < seeds - 1 for other in group)
         assert (one.id in fewer) == same
 
 
@@ -147,16 +184,16 @@ def test_code_counts_as_far_as_an_attack_reaches():
 
 def test_a_model_is_known_by_all_that_it_computes_with(model_folder, tiny_bert):
     model = load_model(str(model_folder))
-    first = digest_model(model)
-    assert digest_model(load_model(str(model_folder))) == first
+    first = model.identity()
+    assert load_model(str(model_folder)).identity() == first
     model.module.config.layer_norm_eps *= 2
-    assert digest_model(model) != first
-    assert digest_model(tiny_bert) != first
+    assert model.identity() != first
+    assert tiny_bert.identity() != first
 
 
 def test_a_model_that_is_known_is_not_loaded_again(make, model_folder):
     known = KnownModels()
-    cells = plan_cells(make(), known)
+    cells = plan(make(), Subjects(known=known))
     assert list(known.hashes.values()) == [cells[0].hashes.model]
-    marked = KnownModels(hashes=dict.fromkeys(known.hashes, "as said"))
-    assert plan_cells(make(), marked)[0].hashes.model == "as said"
+    marked = KnownModels(hashes=dict.fromkeys(known.hashes, "as known"))
+    assert plan(make(), Subjects(known=marked))[0].hashes.model == "as known"

@@ -7,7 +7,7 @@ from made import HIDDEN, LOWERED, NONE, point
 
 from gradleak.experiments.frontier.pareto import dominates, front
 from gradleak.experiments.frontier.points import cost, mark_front
-from gradleak.experiments.frontier.utility import SettingUtility, summary
+from gradleak.experiments.utility import SettingUtility, summary
 
 NUMBERS = st.integers(0, 8).map(float)  # few values, so that ties happen
 PLACES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradleak.bench.lives import PATIENCE, Life, Records
-from gradleak.experiments.crews.inline import InlineCrew
+from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.runner.store import read_cells
 from gradleak.experiments.sweep.run import sweep
 from gradleak.experiments.sweep.table import CSV_FILE, JSON_FILE
@@ -29,7 +29,7 @@ def test_24_cells_give_the_same_table_and_a_dead_actor_is_replaced(make, tmp_pat
 
     config = make(batch_sizes=[1, 2], defenses=["none", "noise:sigma=0.001"], seeds=3)
     assert config.count == 24
-    sweep(config, tmp_path / "here", crew=InlineCrew(1))
+    sweep(config, tmp_path / "here", options=RunOptions(executor="inline"))
     crew = RayCrew(config.threads, config.limits, workers=2)
     seen = []
 
@@ -42,7 +42,7 @@ def test_24_cells_give_the_same_table_and_a_dead_actor_is_replaced(make, tmp_pat
 
     killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
-    result = sweep(config, tmp_path / "there", crew=crew)
+    result = sweep(config, tmp_path / "there", options=RunOptions(crew=crew))
     killer.join()
     assert result.statuses == {"completed": 24}
     assert seen
@@ -66,7 +66,7 @@ def test_a_killed_driver_is_started_again_and_goes_on(make, tmp_path, cluster, m
     monkeypatch.chdir(tmp_path)
     config = make(seeds=12, together=2)
     Path("s.yaml").write_text(config.model_dump_json())
-    sweep(config, "local", workers=1)
+    sweep(config, "local", options=RunOptions(workers=1))
     assert workers_of(tmp_path) == []
     command = ["sweep", "s.yaml", "--out", "there", "--executor", "ray", "--address", cluster, "--workers", "1"]
     records = Records(Path("there"))

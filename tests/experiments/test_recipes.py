@@ -1,6 +1,15 @@
 """Recipes: every one is well-formed, cells run once, and the paper's numbers stand beside ours."""
 
 import pytest
+from gradleak.experiments.reproduce import (
+    UtilityPart,
+    load_recipe,
+    markdown,
+    recipe_names,
+    reproduce,
+    reproduce_utility,
+    write_table,
+)
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError
@@ -11,15 +20,6 @@ from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT
 from gradleak.data.corpora import DATASETS, IMAGE_DATASETS
 from gradleak.defenses import parse_defenses
-from gradleak.experiments.reproduce import (
-    UtilityPart,
-    load_recipe,
-    markdown,
-    recipe_names,
-    reproduce,
-    reproduce_utility,
-    write_table,
-)
 from gradleak.models.load import modality_of
 from gradleak.models.selection import parse_selection
 from gradleak.training.rounds import RoundSettings

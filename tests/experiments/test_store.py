@@ -9,15 +9,19 @@ import tempfile
 import pytest
 
 from gradleak import GradleakError
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.files import output_folder
-from gradleak.experiments.runner.cell import Limits
-from gradleak.experiments.runner.identity import make_cell
+from gradleak.experiments.runner.cell import Cell, Hashes, Limits, Seeds
+from gradleak.experiments.runner.jobs import AuditJob
 from gradleak.experiments.runner.running import ended
 from gradleak.experiments.runner.store import CELLS, CLAIMS, LOG, Store
-from gradleak.experiments.sweep.plan import SweepConfig
 
-((_, _, AUDIT),) = SweepConfig().audits()
-CELL = make_cell(AUDIT, "weights", "texts", 1)
+CELL = Cell(
+    id="bag-b1-0123456789abcde0",
+    job=AuditJob(spec=AuditSpec(attack="bag")),
+    hashes=Hashes(model="weights", data="texts", code="code"),
+    seeds=Seeds(data=0, attack=0),
+)
 DONE = ended(CELL, "completed", Limits(), seconds=1.0)
 
 
@@ -34,10 +38,10 @@ def in_child(work) -> str | None:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read) as said:
-        told = said.read()
+    with os.fdopen(read) as messages:
+        message = messages.read()
     os.waitpid(child, 0)
-    return told or None
+    return message or None
 
 
 def as_somebody_else(folder):
@@ -116,7 +120,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
     assert in_child(fill) == f"cannot write {tmp_path / CELLS / other.id}.json: File too large"
     with Store(tmp_path) as store:
         assert list(store.names()) == [CELL.id]
-        assert store.cells.read(CELL.id, type(DONE)) == DONE
+        assert store.read(CELL.id, type(DONE)) == DONE
     assert [path.name for path in (tmp_path / CELLS).iterdir()] == [f"{CELL.id}.json"]
 
 

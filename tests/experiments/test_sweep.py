@@ -19,20 +19,30 @@ from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.crews.inline import InlineCrew
 from gradleak.experiments.crews.local import LocalCrew
+from gradleak.experiments.experiment import RunOptions, preview
 from gradleak.experiments.runner.cell import Limits
-from gradleak.experiments.runner.identity import plan_cells
 from gradleak.experiments.runner.loop import ATTEMPTS
+from gradleak.experiments.runner.plan import plan_cells
 from gradleak.experiments.runner.running import run_cells
 from gradleak.experiments.runner.store import LOG, Store, read_cells
-from gradleak.experiments.sweep.plan import describe
-from gradleak.experiments.sweep.run import preview, sweep
+from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.sweep.run import Sweep, sweep
 from gradleak.experiments.sweep.table import CSV_FILE, JSON_FILE
 
 QUICK = {"steps": 1, "init_draws": 1, "init_orders": 0}
 
 
-def run(config, out, **more):
-    return sweep(config, out, crew=InlineCrew(1), **more)
+def run(spec, out, retry_failed=False, **more):
+    return sweep(spec, out, options=RunOptions(executor="inline", retry_failed=retry_failed), **more)
+
+
+def plan(spec):
+    subjects = Subjects()
+    return plan_cells(Sweep(spec).jobs(subjects), subjects, spec.threads, "derived")
+
+
+def on_workers(spec, out):
+    return sweep(spec, out, options=RunOptions(workers=1))
 
 
 def begun(folder):
@@ -48,10 +58,10 @@ def test_finished_cells_are_kept_and_changed_ones_run_anew(make, tmp_path):
     first = run(make(), tmp_path)
     assert first.statuses == {"completed": 4}
     cells = list(read_cells(tmp_path))
-    assert [cell.id for cell in cells] == [cell.id for cell in plan_cells(make())]
+    assert [cell.id for cell in cells] == [cell.id for cell in plan(make())]
     assert all(cell.results.summary["rougeL"].mean >= 0 and cell.attempts == 1 for cell in cells)
     # Attacks that differ faced the same texts, and seeds that differ faced others.
-    truths = {(cell.settings.attack, cell.settings.seed): cell.results.trials[0].truth for cell in cells}
+    truths = {(cell.job.spec.attack, cell.job.spec.seed): cell.results.trials[0].truth for cell in cells}
     assert truths["bag", 0] == truths["tag", 0] != truths["bag", 1] == truths["tag", 1]
     before = tables(tmp_path)
     run(make(), tmp_path)
@@ -73,7 +83,7 @@ def test_order_does_not_matter(make, tmp_path, monkeypatch):
     def shuffled(*given):
         return random.Random(1).sample(cells := plan_cells(*given), len(cells))
 
-    monkeypatch.setattr("gradleak.experiments.sweep.run.plan_cells", shuffled)
+    monkeypatch.setattr("gradleak.experiments.experiment.plan_cells", shuffled)
     run(config, tmp_path / "b")
     assert begun(tmp_path / "a") != begun(tmp_path / "b")
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
@@ -109,14 +119,12 @@ def test_an_unforeseen_error_ends_one_cell_only(make, tmp_path, monkeypatch):
 
 
 def test_cells_that_run_together_are_what_each_is_alone(make, tmp_path):
-    """Only their names say that they had company; what was left of a group is run again in the same company."""
+    """Only their names tell that they ran together; what was left of a group is run again in the same group."""
     settings = {"defenses": ["none", "sign"], "batch_sizes": [1, 2], "attacks": [{"name": "tag", "options": QUICK}]}
     run(make(**settings), tmp_path / "alone")
     config = make(**settings, together=3)
     assert run(config, tmp_path / "groups").statuses == {"completed": 8}
-    alone, groups = (
-        {describe(cell.settings): cell for cell in read_cells(tmp_path / n)} for n in ("alone", "groups")
-    )
+    alone, groups = ({str(cell.job): cell for cell in read_cells(tmp_path / n)} for n in ("alone", "groups"))
     assert Counter(Counter(cell.group for cell in groups.values()).values()) == {3: 2, 2: 1}
     for name, cell in alone.items():
         ours, theirs = cell.results.trials[0], groups[name].results.trials[0]
@@ -133,10 +141,10 @@ def test_cells_that_run_together_are_what_each_is_alone(make, tmp_path):
     assert tables(tmp_path / "groups") == before
 
 
-def test_one_bad_cell_does_not_spoil_its_company(make, tmp_path):
+def test_one_bad_cell_does_not_spoil_those_it_runs_with(make, tmp_path):
     config = make(observe=["all", "layer:7"], attacks=["bag"], together=4)  # the model has one layer
     assert run(config, tmp_path).statuses == {"completed": 2, "failed": 2}
-    assert {cell.settings.observe for cell in read_cells(tmp_path) if cell.status == "failed"} == {"layer:7"}
+    assert {cell.job.spec.observe for cell in read_cells(tmp_path) if cell.status == "failed"} == {"layer:7"}
 
 
 def test_cells_that_run_together_share_their_limits(make, tmp_path):
@@ -167,20 +175,20 @@ def test_a_stopped_sweep_says_what_it_did_not_run(make, tmp_path):
     over = Budget()
     over.interrupt()
     assert run(make(), tmp_path, budget=over).statuses == {"not run": 4}
-    found = preview(make(), tmp_path)
+    found = preview(Sweep(make()), tmp_path)
     assert (found.cells, len(found.todo), found.estimate.unknown) == (4, 4, 4)
     run(make(), tmp_path)
-    assert preview(make(together=2), tmp_path / "none").groups == 2
-    found = preview(make(seeds=4), tmp_path)
+    assert preview(Sweep(make(together=2)), tmp_path / "none").groups == 2
+    found = preview(Sweep(make(seeds=4)), tmp_path)
     assert (found.statuses, len(found.todo), found.estimate.unknown) == ({"completed": 4}, 4, 0)
     assert found.estimate.seconds > 0
 
 
 def test_a_cell_checks_that_all_is_as_planned(make):
-    cell = plan_cells(make())[0]
+    cell = plan(make())[0]
     for what, message in (("model", "is not the one"), ("data", "is not what"), ("code", "other code")):
         forged = cell.model_copy(update={"hashes": cell.hashes.model_copy(update={what: "other"})})
-        (done,) = run_cells((forged,), Limits())
+        (done,) = run_cells((forged,), Limits(), Subjects())
         assert done.status == "failed"
         assert message in done.error
 
@@ -217,7 +225,7 @@ def abreast(configs, folder, dying=(False, False)):
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(len(configs))
     processes = [
-        fork.Process(target=sweep, args=(config, folder), kwargs={"crew": Abreast(barrier, dies)})
+        fork.Process(target=sweep, args=(config, folder), kwargs={"options": RunOptions(crew=Abreast(barrier, dies))})
         for config, dies in zip(configs, dying, strict=True)
     ]
     for process in processes:
@@ -294,7 +302,7 @@ def test_a_dead_worker_is_replaced_and_its_cell_tried_again(make, tmp_path):
     config = make(seeds=1)
     run(config, tmp_path / "inline")
     kill_workers(1)
-    result = sweep(config, tmp_path / "local", workers=1)
+    result = on_workers(config, tmp_path / "local")
     assert result.statuses == {"completed": 2}
     assert sorted(cell.attempts for cell in read_cells(tmp_path / "local")) == [1, 2]
     assert tables(tmp_path / "local") == tables(tmp_path / "inline")
@@ -303,7 +311,7 @@ def test_a_dead_worker_is_replaced_and_its_cell_tried_again(make, tmp_path):
 
 def test_a_cell_that_kills_every_worker_fails_with_the_reason(make, tmp_path):
     kill_workers(ATTEMPTS)
-    assert sweep(make(attacks=["bag"], seeds=1), tmp_path, workers=1).statuses == {"failed": 1}
+    assert on_workers(make(attacks=["bag"], seeds=1), tmp_path).statuses == {"failed": 1}
     (cell,) = read_cells(tmp_path)
     assert cell.attempts == ATTEMPTS
     assert "died of signal SIGKILL" in cell.error
@@ -311,7 +319,7 @@ def test_a_cell_that_kills_every_worker_fails_with_the_reason(make, tmp_path):
 
 def test_too_much_memory_is_a_limit_of_its_own(make, tmp_path):
     config = make(attacks=["bag"], seeds=1, limits={"memory": "5MB"})  # less than an interpreter
-    assert sweep(config, tmp_path, workers=1).statuses == {"budget-exhausted": 1}
+    assert on_workers(config, tmp_path).statuses == {"budget-exhausted": 1}
     (cell,) = read_cells(tmp_path)
     assert (cell.limit, cell.results) == ("memory", None)
     assert "5MB" in cell.error
@@ -330,8 +338,8 @@ def test_the_command(model_folder, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr("sys.argv", ["gradleak", *map(str, words)])
         with pytest.raises(SystemExit) as end:
             main()
-        said = capsys.readouterr()
-        return end.value.code, said.out + said.err
+        shown = capsys.readouterr()
+        return end.value.code, shown.out + shown.err
 
     (tmp_path / "s.yaml").write_text(f"models: [{model_folder}]\nattacks: [bag]\nseeds: 2\ntrials: 1\n")
     code, said = gradleak("sweep", tmp_path / "s.yaml", "--out", tmp_path / "out", "--dry-run")

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from blobs import SMALL, blobs, write_npz
 from tiny import CASES, tiny_model, tiny_tokenizer
 
-from gradleak import (  # noqa: E402
+from gradleak import (
     AuditSpec,
     Budget,
     GradleakError,
@@ -42,12 +42,12 @@ from gradleak import (  # noqa: E402
     sweep,
     train_inverter,
 )
-from gradleak.attacks.inversion.networks import NetworkSettings  # noqa: E402
-from gradleak.attacks.inversion.training import TrainSettings  # noqa: E402
-from gradleak.core.progress import SILENT  # noqa: E402
-from gradleak.data.texts import read_data  # noqa: E402
-from gradleak.experiments.recipes.table import markdown  # noqa: E402
-from gradleak.training.finetune import FinetuneSettings, finetune  # noqa: E402
+from gradleak.attacks.inversion.networks import NetworkSettings
+from gradleak.attacks.inversion.training import TrainSettings
+from gradleak.core.progress import SILENT
+from gradleak.data.texts import read_data
+from gradleak.experiments.recipes.table import markdown
+from gradleak.training.finetune import FinetuneSettings, finetune
 
 FILE = Path(__file__).with_name("goldens.json")
 TOLD = ("batch_size", "labels", "lengths")

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 from blobs import blobs, small_model
+from gradleak.attacks.images.run import attack_images
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 from torch import nn
 
 from gradleak import Client, GradleakError, ImageClient, ImageModel, TextModel, attack, load_model
-from gradleak.attacks.images.run import attack_images
 from gradleak.models.families import ROLES
 from gradleak.models.selection import LETTERS, count_parameters, parse_selection, selected, share_of
 

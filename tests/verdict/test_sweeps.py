@@ -1,12 +1,12 @@
 """The verdict on a sweep's folder: what a limit ended or what failed never counts as "did not leak"."""
 
 import pytest
+from gradleak.experiments.kept import Cells
 from invented import audit
 
 from gradleak import GradleakError
-from gradleak.audits.spec import AuditConfig
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.files import write_text
-from gradleak.experiments.kept import Cells
 from gradleak.experiments.runner.cell import Hashes, Seeds, SweepCell
 from gradleak.experiments.runner.store import PLAN, Plan
 from gradleak.verdict.gather import gather
@@ -16,7 +16,7 @@ LOW = [5, 6, 4, 5, 6, 5, 4, 6, 5, 5]
 
 def cell(number, status, results=None, **settings):
     return SweepCell(
-        id=f"cell-{number:016x}", settings=AuditConfig(model="minilm", data="builtin", **settings),
+        id=f"cell-{number:016x}", settings=AuditSpec(model="minilm", data="builtin", **settings),
         hashes=Hashes(model="m", data="d", code="c"), seeds=Seeds(data=0, attack=0), status=status,
         error=None if status == "completed" else "out of memory", seconds=1.0, results=results,
     )  # fmt: skip
