@@ -10,12 +10,14 @@ from sample import sample_results
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError, audit_checkpoints
-from gradleak.audits.results import load_results
 from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints, headline
 from gradleak.experiments.checkpoints.table import checkpoint_table
+from gradleak.experiments.experiment import RunOptions
+from gradleak.experiments.runner.cell import EndedCell
+from gradleak.experiments.runner.store import Store
 from gradleak.report.checkpoints import render_checkpoints
 from gradleak.report.timeline import timeline_figure
 from gradleak.scoring.interval import Interval
@@ -35,7 +37,8 @@ class NoPrior:
 def run(monkeypatch, *words):
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr("sys.argv", ["gradleak", *map(str, words)])
+    inline = ["--executor", "inline"] if words[0] == "checkpoints" else []
+    monkeypatch.setattr("sys.argv", ["gradleak", *map(str, words), *inline])
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
@@ -75,7 +78,7 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     tree = ElementTree.parse(out / "checkpoints.svg").getroot()
     assert len(list(tree.iter(f"{SPACE}circle"))) == 2 * 3
-    kept = [load_results(out / point["folder"]) for point in numbers["points"]]
+    kept = [Store(out).read(point["cell"], EndedCell).results for point in numbers["points"]]
     assert len({tuple(map(tuple, (trial.truth for trial in one.trials))) for one in kept}) == 1
     first, second = ([trial.scores["best_rougeL"] for trial in one.trials] for one in kept[:2])
     differences = [after - before for before, after in zip(first, second, strict=True)]
@@ -93,8 +96,8 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
 def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     config = AuditSpec(model=str(place / "trained"), attack="bag", trials=2, redact=True)
-    for point in audit_checkpoints(config, tmp_path).points:
-        assert load_results(tmp_path / point.folder).redacted
+    for point in audit_checkpoints(config, tmp_path, options=RunOptions(executor="inline")).points:
+        assert Store(tmp_path).read(point.cell, EndedCell).results.redacted
 
 
 def test_a_spent_budget_leaves_checkpoints_open(place, tmp_path):
@@ -117,23 +120,23 @@ def made(*changes, model="trained"):
     """Checkpoints a hundred steps apart whose changes are given."""
     points = [
         Checkpoint(
-            step=100 * number, model="m", model_fingerprint="f", learned={}, folder="cells",
+            step=100 * number, model="m", model_fingerprint="f", learned={}, cell="c",
             leak=Interval(mean=20, low=10, high=90), control=Interval(mean=5, low=4, high=6), change=change,
         )
         for number, change in enumerate([None, *changes])
     ]  # fmt: skip
     return Checkpoints(
-        created="now", status="completed", environment=ENVIRONMENT, config=AuditSpec(model=model),
+        created="now", status="completed", environment=ENVIRONMENT, spec=AuditSpec(model=model),
         metric="best_rougeL", points=points,
     )  # fmt: skip
 
 
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=3).map(sorted))
 def test_the_headline_follows_the_paired_change(bounds):
-    said = headline(made(Interval(mean=bounds[1], low=bounds[0], high=bounds[2])))
-    assert ("the more" in said) == (bounds[0] > 0)
-    assert ("the less" in said) == (bounds[2] < 0)
-    assert ("No clear change" in said) == (bounds[0] <= 0 <= bounds[2])
+    text = headline(made(Interval(mean=bounds[1], low=bounds[0], high=bounds[2])))
+    assert ("the more" in text) == (bounds[0] > 0)
+    assert ("the less" in text) == (bounds[2] < 0)
+    assert ("No clear change" in text) == (bounds[0] <= 0 <= bounds[2])
 
 
 def test_later_steps_stand_further_right_and_lines_match_headings():

@@ -14,6 +14,7 @@ from gradleak import GradleakError
 from gradleak.cli import main
 from gradleak.core.budget import Budget
 from gradleak.core.environment import Environment
+from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.frontier.points import mark_front
 from gradleak.experiments.frontier.run import Frontier, frontier
 from gradleak.experiments.frontier.spec import FrontierSpec, load_frontier
@@ -68,7 +69,8 @@ class NoPrior:
 def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     out = place / "out"
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
-    monkeypatch.setattr("sys.argv", ["gradleak", "frontier", str(place / "small.yaml"), "--out", str(out)])
+    command = ["gradleak", "frontier", str(place / "small.yaml"), "--out", str(out), "--executor", "inline"]
+    monkeypatch.setattr("sys.argv", command)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
@@ -80,11 +82,23 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     assert "dlg steps=3" in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     ElementTree.parse(out / "frontier.svg")
-    kept = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.parent != out and path.is_file()}
+    kept = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     assert len(kept) == 3 * 2 + 4 * 2  # audits; trainings and the untrained model
-    again = frontier(load(place), out)
+    again = frontier(load(place), out, options=RunOptions(executor="inline"))
     assert [p.model_dump() for p in again.points] == numbers["points"]
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        ("dgl", "unknown attack 'dgl'; did you mean 'dlg'"),
+        ({"name": "dlg", "options": {"step": 1}}, "has no option 'step'; did you mean 'steps'"),
+    ],
+)
+def test_attacks_are_refused_before_any_work(place, tmp_path, attack, message):
+    with pytest.raises(GradleakError, match=message):
+        frontier(FrontierSpec(model=str(place / "model"), attacks=[attack]), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +108,6 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
         ("utility: [3]", "utility: "),
         ("utility: {round: 3}", "unknown key 'utility.round'; did you mean 'rounds'"),
         ("attacks: [{name: dlg, option: {}}]", "unknown key 'attacks.0.option'; did you mean 'options'"),
-        ("attacks: [dgl]", "unknown attack 'dgl'; did you mean 'dlg'"),
-        ("attacks: [{name: dlg, options: {step: 1}}]", "has no option 'step'; did you mean 'steps'"),
         ("attacks: [auto, auto]", "listed twice"),
         ("attacks: []", "attacks: "),
         ("defenses: noise", "must be a list"),
@@ -103,6 +115,8 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
         ("defenses: ['nose:sigma=1']", "unknown defence 'nose'; did you mean 'noise'"),
         ("known: [label]", "unknown grant 'label'; did you mean 'labels'"),
         ("trials: 0", "trials: Input should be greater"),
+        ("window: 1", "window: Input should be greater"),
+        ("observe: head", "unknown key 'observe'"),
         ("metric: recall", "metric: "),
         ("client: fedsdg", "client 'fedsdg'"),
     ],
@@ -128,7 +142,8 @@ def sample(points, metric="accuracy", **change):
             gradleak="0.0.0", python="3.11.0", platform="test", processor="test", packages={"torch": "2"},
             device="cpu", threads=2, git_commit=None, git_dirty=None,
         ),
-        "config": FrontierSpec(attacks=[{"name": "auto"}]), "metric": metric, "points": mark_front(points, metric),
+        "spec": FrontierSpec(attacks=[{"name": "auto"}]), "measure": "rougeL", "metric": metric,
+        "points": mark_front(points, metric),
         "control": interval((8, 6, 10)), "untrained": interval((50, 48, 52)), "majority": interval((52, 52, 52)),
         "advice": "Use a.", **change,
     }  # fmt: skip
@@ -186,5 +201,5 @@ def test_ticks_lie_between(first, width):
 def test_the_example_is_well_formed():
     config = load_frontier(Path(__file__).parents[2] / "examples" / "frontier.yaml", {"trials": 1})
     assert len(config.defenses) == 6
-    assert config.utility.batch_size == config.batch_size == 4
-    assert config.trials == 1
+    assert config.utility.batch_size == config.audit.batch_size == 4
+    assert config.audit.trials == 1

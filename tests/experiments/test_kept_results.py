@@ -1,8 +1,8 @@
 """When a kept result is still valid: the same rule for every experiment.
 
-Maps, checkpoints, frontiers and utility once kept results by a version number that nobody raised, so they showed those
-of older code as new; recipes did not notice an edited corpus. Here the code is an attack and a defence of the user's
-own, which are edited between two runs.
+Maps, checkpoints, frontiers and utility once kept results by a version number that nobody raised, so they showed
+those of older code as new; recipes did not notice an edited corpus. Here the code is an attack and a defence of the
+user's own, which are edited between two runs.
 """
 
 import json
@@ -69,7 +69,8 @@ def begun(place: Path) -> Counter:
 
 def run_all(place: Path) -> Counter:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", RUN], cwd=place, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", RUN]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return begun(place)
 
@@ -92,23 +93,19 @@ def place(tmp_path_factory):
 
 def test_every_experiment_runs_anew_what_is_no_longer_valid_and_nothing_else(place):
     assert run_all(place) == CELLS
+    (place / "mine.py").write_text(MINE.replace("    def run", "    # a comment\n    def run"))
     assert run_all(place) == dict.fromkeys(CELLS, 0)
 
-    # A comment changes nothing; what the attack does, changes whatever ran it.
+    # What the attack does changes whatever ran it; what is written beside it changes nothing.
     source = (place / "mine.py").read_text()
-    (place / "mine.py").write_text(source.replace("    def run", "    # a comment\n    def run"))
-    assert run_all(place) == dict.fromkeys(CELLS, 0)
     (place / "mine.py").write_text(source.replace('text="the loan"', 'text="the ward"'))
     audits = {"map": 16, "checkpoints": 2, "frontier": 2 + 1, "utility": 1, "sweep": 1, "recipe": 1}
     assert run_all(place) == audits  # the defended trainings too: the defence stands in the same file
 
-    # Rows that were edited, by a letter.
+    # Rows that were edited, by a letter: the recipe's corpus alone.
     corpus = place / "cola_train.tsv"
     corpus.write_text(corpus.read_text().replace("ward 3", "ward E"))
     assert run_all(place) == {**dict.fromkeys(CELLS, 0), "recipe": 1}
-    rows = place / "rows.csv"
-    rows.write_text(rows.read_text().replace("ward 3", "ward E"))
-    assert run_all(place) == {**CELLS, "recipe": 0}
 
     # The tokenizer of a model, whose weights stay what they are.
     for home in ("model", "trained", "trained/checkpoint-1"):

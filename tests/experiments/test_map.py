@@ -7,13 +7,15 @@ import pytest
 from tiny import CASES, tiny_model, tiny_tokenizer
 
 from gradleak import GradleakError, audit, leak_map
-from gradleak.audits.results import load_results
 from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
+from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.map.claims import claims
-from gradleak.experiments.map.grid import WHOLE, plan
+from gradleak.experiments.map.grid import WHOLE, places_of
 from gradleak.experiments.map.result import LeakMap, MapCell, headline
+from gradleak.experiments.runner.cell import EndedCell
+from gradleak.experiments.runner.store import Store
 from gradleak.models.selection import selected
 from gradleak.report.heatmap import map_figure
 from gradleak.report.leakmap import render_map
@@ -21,6 +23,14 @@ from gradleak.scoring.interval import Interval
 
 SPACE = "{http://www.w3.org/2000/svg}"
 QUICK = ["--attack", "dlg", "-o", "steps=1", "--trials", "2", "--known", "batch_size,labels,lengths"]
+
+
+INLINE = RunOptions(executor="inline")
+
+
+def results_of(folder, cell):
+    """The audit of a cell."""
+    return Store(folder).read(cell, EndedCell).results
 
 
 class NoPrior:
@@ -41,7 +51,7 @@ def place(tmp_path_factory):
 def run(monkeypatch, *words):
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr("sys.argv", ["gradleak", "map", *map(str, words)])
+    monkeypatch.setattr("sys.argv", ["gradleak", "map", *map(str, words), "--executor", "inline"])
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
@@ -50,7 +60,7 @@ def run(monkeypatch, *words):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_every_family_has_its_cells(case):
     model = tiny_model(*case)
-    places = plan(model)
+    places = places_of(model)
     assert len(places) == 2 + 2 * (1 + len(model.layer_roles))
     chosen = [tuple(selected(place.selection, model)) for place in places]
     assert len(set(chosen)) == len(chosen)
@@ -72,7 +82,7 @@ def test_from_the_command_to_the_page_and_again(place, monkeypatch, capsys):
     tree = ElementTree.parse(out / "map.svg").getroot()
     assert len([node for node in tree.iter(f"{SPACE}rect") if node.get("class") == "heat"]) == 2 + 2 * 7
     query = next(cell for cell in numbers["cells"] if cell["selection"] == "layer:2.query")
-    kept = load_results(out / query["folder"])
+    kept = results_of(out, query["cell"])
     assert (kept.scenario.observed.selection, kept.scenario.observed.tensors) == ("layer:2.query", 1)
     assert kept.summary["rougeL"].mean == query["leak"]["mean"]
     stamps = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*.json")}
@@ -87,9 +97,9 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     options = {"steps": 4, "init_draws": 3, "prior": "none", "prior_weight": 0, "discrete_every": 2, "polish": 1}
     settings = {"attack": "lamp-cos", "options": options, "trials": 2, "known": ("batch_size", "labels", "lengths")}
-    result = leak_map(AuditSpec(model=str(place / "model"), **settings), tmp_path)
+    result = leak_map(AuditSpec(model=str(place / "model"), **settings), tmp_path, options=INLINE)
     for cell in result.cells:
-        together = load_results(tmp_path / cell.folder)
+        together = results_of(tmp_path, cell.cell)
         alone = audit(place / "model", observe=cell.selection, **settings)
         assert together.scenario == alone.scenario
         for one, other in zip(together.trials, alone.trials, strict=True):
@@ -102,8 +112,8 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
 def test_masked_texts_are_never_written(place, monkeypatch, tmp_path):
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     config = AuditSpec(model=str(place / "model"), attack="bag", trials=1, redact=True)
-    for cell in leak_map(config, tmp_path).cells:
-        kept = load_results(tmp_path / cell.folder)
+    for cell in leak_map(config, tmp_path, options=INLINE).cells:
+        kept = results_of(tmp_path, cell.cell)
         assert kept.redacted
         assert kept.trials[0].truth[0].startswith("w1 w2")
 
@@ -134,7 +144,7 @@ def test_the_headline_follows_the_intervals(place, tmp_path):
 
 def test_what_a_model_is_called_cannot_harm_the_page(place, tmp_path):
     result = leak_map(AuditSpec(model=str(place / "model")), tmp_path, budget=Budget(seconds=0))
-    hostile = result.model_copy(update={"config": AuditSpec(model='<script>"&')})
+    hostile = result.model_copy(update={"spec": AuditSpec(model='<script>"&')})
     ElementTree.fromstring(map_figure(hostile))
     assert "<script>" not in render_map(hostile)
 
@@ -159,9 +169,9 @@ def test_the_paper_s_observations_are_decided_by_paired_differences(place, tmp_p
 
 def test_a_middle_needs_three_layers_and_every_cell():
     model = tiny_model("bert", "classification", layers=3)
-    places = plan(model)
+    places = places_of(model)
     columns = list(dict.fromkeys(place.column for place in places if place.column is not None))
-    usual = {"parameters": 1, "share": 1.0, "leak": None, "control": None, "folder": ""}
+    usual = {"parameters": 1, "share": 1.0, "leak": None, "control": None, "cell": ""}
     cells = [
         MapCell(**place.model_dump(), **usual, values=[40.0 + 10 * (place.layer == 2), 50.0], guesses=[1.0, 1.0])
         for place in places

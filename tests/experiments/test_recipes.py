@@ -1,30 +1,25 @@
 """Recipes: every one is well-formed, cells run once, and the paper's numbers stand beside ours."""
 
+from dataclasses import replace
+
 import pytest
-from gradleak.experiments.reproduce import (
-    UtilityPart,
-    load_recipe,
-    markdown,
-    recipe_names,
-    reproduce,
-    reproduce_utility,
-    write_table,
-)
 from tiny import tiny_model, tiny_tokenizer
 
-from gradleak import GradleakError
-from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
+from gradleak import GradleakError, RunOptions, reproduce
+from gradleak.attacks import attacks_for
 from gradleak.attacks.inversion.networks import NetworkSettings
 from gradleak.attacks.inversion.training import TrainSettings
 from gradleak.core.budget import Budget
-from gradleak.core.progress import SILENT
 from gradleak.data.corpora import DATASETS, IMAGE_DATASETS
 from gradleak.defenses import parse_defenses
-from gradleak.models.load import modality_of
+from gradleak.experiments.recipes.recipe import UtilityPart, load_recipe, recipe_names
+from gradleak.experiments.recipes.table import markdown, write_markdown
+from gradleak.models.load import modality_of_source
 from gradleak.models.selection import parse_selection
 from gradleak.training.rounds import RoundSettings
 from gradleak.updates.update import ClientRule
 
+INLINE = RunOptions(executor="inline")
 RECIPE = """
 title: A small table
 source: nowhere
@@ -47,22 +42,22 @@ def place(tmp_path):
     return tmp_path
 
 
-def run(place, **extra):
-    recipe = load_recipe(str(place / "small.yaml"))
-    settings = {"model": str(place / "model"), "progress": SILENT, **extra}
-    return recipe, list(reproduce(recipe, data_dir=place, out=place / "out", **settings))
+def run(place, recipe=None, **extra):
+    recipe = recipe or load_recipe(str(place / "small.yaml"))
+    settings = {"model": str(place / "model"), "options": INLINE, **extra}
+    return reproduce(recipe, place / "out", data_dir=place, **settings)
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_recipes_that_come_with_the_package(name):
     recipe = load_recipe(name)
     assert len({cell.name for cell in recipe.cells}) == len(recipe.cells)
-    images = modality_of(recipe.model) == "images"
+    modality = modality_of_source(recipe.audit.model)
     for cell in recipe.cells:
-        (IMAGE_ATTACKS if images else ATTACKS).get(cell.attack).from_settings(cell.options)
+        attacks_for(modality).get(cell.attack).from_settings(cell.options)
         ClientRule.parse(cell.client)
         parse_defenses(cell.defenses)
-        assert cell.data in (IMAGE_DATASETS if images else DATASETS)
+        assert cell.data in (IMAGE_DATASETS if modality == "images" else DATASETS)
         if cell.inverter is not None:
             assert {cell.inverter.aux, cell.inverter.other or cell.inverter.aux} <= set(DATASETS)
             TrainSettings.model_validate(cell.inverter.training)
@@ -94,8 +89,8 @@ def test_a_line_for_every_layer_runs_a_cell_a_layer(place):
     """The tiny model has two; a star without a number to put there is an error."""
     lines = RECIPE.replace("name: query", "name: query *, every_layer_from: 1").replace("layer:1.q", "layer:*.q")
     (place / "small.yaml").write_text(lines)
-    _, done = run(place, only="query", trials=1)
-    assert [(cell.name, results.scenario.observed.selection) for cell, results in done] == [
+    done = run(place, only="query", trials=1)
+    assert [(line.name, results.scenario.observed.selection) for line, results in done.lines] == [
         ("query 1", "layer:1.query"),
         ("query 2", "layer:2.query"),
     ]
@@ -105,49 +100,47 @@ def test_a_line_for_every_layer_runs_a_cell_a_layer(place):
 
 
 def test_a_table_can_ask_what_the_model_learns(place):
-    """Every defence of its cells is trained once, with none beside them."""
-    recipe, _ = run(place)
-    assert reproduce_utility(recipe, data_dir=place, out=place / "utility", progress=SILENT) is None
-    defended = recipe.cells[0].model_copy(update={"name": "three", "defenses": ("noise:sigma=0.1",)})
+    """Every defence of its lines is trained once, with none beside them."""
+    plain = run(place)
+    assert plain.utility is None
+    defended = plain.recipe.cells[0].model_copy(update={"name": "three", "defenses": ("noise:sigma=0.1",)})
     rounds = {"rounds": 1, "clients": 1, "batch_size": 2, "seeds": 1, "test_rows": 4}
-    asking = recipe.model_copy(
+    asking = plain.recipe.model_copy(
         update={
-            "cells": (*recipe.cells, defended, defended.model_copy(update={"name": "four"})),
+            "cells": (*plain.recipe.cells, defended, defended.model_copy(update={"name": "four"})),
             "utility": UtilityPart(data="cola", rounds=rounds),
         }
     )
-    found = reproduce_utility(
-        asking, data_dir=place, out=place / "utility", model=str(place / "model"), progress=SILENT
-    )
-    assert [one.setting for one in found.settings] == ["none", "noise:sigma=0.1"]
+    learned = run(place, asking).utility
+    assert [setting.setting for setting in learned.settings] == ["none", "noise:sigma=0.1"]
+    assert run(place, asking, only="one").utility is None  # it belongs to the whole table
 
 
-def test_cells_run_once_and_again_when_something_changes(place):
-    recipe, done = run(place)
-    assert [cell.name for cell, _ in done] == ["one", "two", "query"]
-    first = [results.created for _, results in done]
-    folders = set((place / "out").iterdir())
-    _, again = run(place)
-    assert [results.created for _, results in again] == first
+def test_lines_run_once_and_again_when_something_changes(place):
+    done = run(place)
+    assert [line.name for line, _ in done.lines] == ["one", "two", "query"]
+    first = [results.created for _, results in done.lines]
+    cells = set((place / "out" / "cells").iterdir())
+    assert [results.created for _, results in run(place).lines] == first
     run(place, trials=1)
-    assert len(set((place / "out").iterdir()) - folders) == 3
-    table = markdown(recipe, done)
+    assert len(set((place / "out" / "cells").iterdir()) - cells) == 3
+    table = markdown(done)
     assert "59.3 / 7.7 / 46.2" in table
     assert "| two |" in table
-    assert write_table(place / "out", recipe, done).read_text() == table
+    assert write_markdown(done).read_text() == table
 
 
-def test_a_spent_budget_leaves_the_cell_for_the_next_run(place):
-    _, done = run(place, budget=Budget(seconds=0))
-    assert done == []
-    _, done = run(place, only="two", options={"candidates": "3", "no_such": "1"})
-    assert [results.attack.options["candidates"] for _, results in done] == [3]
+def test_a_spent_budget_leaves_the_line_for_the_next_run(place):
+    done = run(place, budget=Budget(seconds=0))
+    assert (done.lines, done.status) == ([], "budget-exhausted")
+    done = run(place, only="two", attack_options={"candidates": "3", "no_such": "1"})
+    assert [results.attack.options["candidates"] for _, results in done.lines] == [3]
 
 
 def test_errors_say_what_there_is(place, tmp_path):
     with pytest.raises(GradleakError, match="unknown recipe 'lamp-table'; did you mean"):
         load_recipe("lamp-table")
-    with pytest.raises(GradleakError, match="no cell matches"):
+    with pytest.raises(GradleakError, match="no line matches"):
         run(place, only="three")
     (place / "cola_train.tsv").unlink()
     with pytest.raises(GradleakError, match="holds no file of cola"):
@@ -156,12 +149,15 @@ def test_errors_say_what_there_is(place, tmp_path):
 
 def test_a_recipe_chooses_the_scores_it_shows(place):
     (place / "small.yaml").write_text(RECIPE + "metrics: [best_rougeL, sentence_recall]\n")
-    recipe, done = run(place, only="two")
-    lines = markdown(recipe, done).splitlines()
+    done = run(place, only="two")
+    ((line, results),) = done.lines
+    lines = markdown(done).splitlines()
     assert lines[2].startswith("|  | Best ROUGE-L | Sentence recall | trials |")
-    assert f"{done[0][1].summary['best_rougeL'].mean:.1f} [" in lines[4]
-    old = done[0][1].model_copy(update={"summary": {"rougeL": done[0][1].summary["rougeL"]}})
-    assert "| two |  |  | 2 |" in markdown(recipe, [(done[0][0], old)])  # measured before there were such scores
+    assert f"{results.summary['best_rougeL'].mean:.1f} [" in lines[4]
+    old = results.model_copy(update={"summary": {"rougeL": results.summary["rougeL"]}})
+    assert "| two |  |  | 2 |" in markdown(
+        replace(done, lines=[(line, old)])
+    )  # measured before there were such scores
     (place / "small.yaml").write_text(RECIPE + "metrics: [rougel]\n")
     with pytest.raises(GradleakError, match="unknown metric 'rougel'"):
         load_recipe(str(place / "small.yaml"))
@@ -187,12 +183,13 @@ def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch)
     (tmp_path / "small.yaml").write_text(INVERTED)
     tiny_model("gpt2", "causal-lm", width=32).module.save_pretrained(tmp_path / "model")
     tiny_tokenizer("gpt2").save_pretrained(tmp_path / "model")
+    monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))
     recipe = load_recipe(str(tmp_path / "small.yaml"))
-    given = {"data_dir": tmp_path, "out": tmp_path / "out", "model": str(tmp_path / "model"), "progress": SILENT}
-    assert list(reproduce(recipe, **given, budget=Budget(seconds=0))) == []
-    ((_, first),) = reproduce(recipe, **given)
+    given = {"data_dir": tmp_path, "model": str(tmp_path / "model"), "options": INLINE}
+    assert reproduce(recipe, tmp_path / "out", **given, budget=Budget(seconds=0)).lines == []
+    ((_, first),) = reproduce(recipe, tmp_path / "out", **given).lines
     assert "token_accuracy" in first.summary
-    assert len(list((tmp_path / "out" / "inverters").iterdir())) == 1
-    monkeypatch.setattr("gradleak.experiments.recipe_benches.train_inverter", None)  # it must not be asked again
-    ((_, more),) = reproduce(recipe, **given, trials=3)
+    assert len(list((tmp_path / "cache" / "inverters").iterdir())) == 1
+    monkeypatch.setattr("gradleak.experiments.runner.running.train_inverter", None)  # it must not be asked again
+    ((_, more),) = reproduce(recipe, tmp_path / "out", **given, trials=3).lines
     assert len(more.trials) == 3

@@ -12,7 +12,8 @@ from gradleak.core.progress import Progress
 from gradleak.data.texts import Row
 from gradleak.defenses.chains import canonical, parse_chain, parse_chains
 from gradleak.training.perplexity import WORST, perplexity
-from gradleak.training.rounds import RoundSettings, examples, federate, split
+from gradleak.training.rounds import RoundSettings, federate, split
+from gradleak.training.text import TextLearner
 
 # Labelled against what the tiny model says before training, so that there is something to learn.
 ROWS = [Row("The loan was refused." if i % 2 else "Rosa moved to ward six.", 1 - i % 2) for i in range(40)]
@@ -72,13 +73,13 @@ def test_the_callers_model_is_untouched(run, model):
 
 def test_finished_cells_are_not_run_again_and_others_are(run, model):
     results, out, _ = run
-    count, files = Count(), {path.name for path in out.iterdir()}
+    count, files = Count(), {path.name for path in (out / "cells").iterdir()}
     again = utility(model, data=ROWS, defenses=[HUGE], out=out, progress=count, **QUICK)
     assert count.trainings == 0
     assert again.settings == results.settings
     assert again.untrained == results.untrained
-    assert {path.name for path in out.iterdir()} == files
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in out.iterdir())
+    assert {path.name for path in (out / "cells").iterdir()} == files
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in out.rglob("*") if path.is_file())
     utility(model, data=ROWS[:-2], out=out, progress=count, **{**QUICK, "rounds": 1})
     assert count.trainings == 2
 
@@ -100,7 +101,7 @@ def test_a_spent_budget_leaves_the_rest_for_the_next_run(model, tmp_path):
 def test_a_damaged_cell_is_named(model, tmp_path):
     quick = {**QUICK, "rounds": 1, "seeds": 1}
     utility(model, data=ROWS, out=tmp_path, **quick)
-    next(tmp_path.glob("none-*.json")).write_text("{}")
+    next(tmp_path.glob("cells/training-none-*.json")).write_text("{}")
     with pytest.raises(GradleakError, match="remove it to have it measured again"):
         utility(model, data=ROWS, out=tmp_path, **quick)
 
@@ -108,8 +109,9 @@ def test_a_damaged_cell_is_named(model, tmp_path):
 @pytest.mark.parametrize("rule", ["fedsgd", "fedavg:epochs=1,batch=2,lr=0.01"])
 def test_withheld_tensors_do_not_move_and_others_do(model, rule):
     settings = RoundSettings(**{**QUICK, "rounds": 2})
-    train, _ = split(examples(ROWS, model, 64), settings, seed=0)
-    trained = federate(model, train, settings, chain=("frozen",), client=rule)
+    learner = TextLearner(ROWS, model)
+    train, _ = split(learner.pool(64), settings, seed=0)
+    trained = federate(learner, model, train, settings, chain=("frozen",), client=rule)
     assert trained is not None
     frozen = {model.adapter.parameter_of(t) for t in (model.adapter.words, model.adapter.positions)}
     moved = {n for n, p in trained.parameters().items() if not torch.equal(p, model.parameters()[n])}
@@ -120,9 +122,11 @@ def test_withheld_tensors_do_not_move_and_others_do(model, rule):
 def test_steps_do_not_depend_on_the_size_of_updates(model):
     """FedAvg differences of any step size are pseudo-gradients: Adam takes their direction."""
     settings = RoundSettings(**{**QUICK, "rounds": 3})
-    train, _ = split(examples(ROWS, model, 64), settings, seed=0)
+    learner = TextLearner(ROWS, model)
+    train, _ = split(learner.pool(64), settings, seed=0)
     one, other = (
-        federate(model, train, settings, client=f"fedavg:batch=4,lr={lr}").parameters() for lr in ("0.01", "0.02")
+        federate(learner, model, train, settings, client=f"fedavg:batch=4,lr={lr}").parameters()
+        for lr in ("0.01", "0.02")
     )
     torch.testing.assert_close(one["score.weight"], other["score.weight"], atol=1e-3, rtol=1e-2)
 
@@ -130,7 +134,7 @@ def test_steps_do_not_depend_on_the_size_of_updates(model):
 def test_splits_are_disjoint_and_the_seeds_own(model):
     settings = RoundSettings(**QUICK)
     rows = [Row(f"Ward {i}.", i % 2) for i in range(40)]
-    first, again, other = (split(examples(rows, model, 64), settings, seed) for seed in (0, 0, 1))
+    first, again, other = (split(TextLearner(rows, model).pool(64), settings, seed) for seed in (0, 0, 1))
     assert first == again != other
     train, test = ({e.row.text for e in part} for part in first)
     assert not train & test
@@ -176,7 +180,7 @@ def test_chains():
     ("change", "message"),
     [
         ({"rounds": 0}, "rounds: Input should be greater than or equal to 1"),
-        ({"round": 3}, "unknown value 'round'; did you mean 'rounds'"),
+        ({"round": 3}, "unknown key 'round'; did you mean 'rounds'"),
         ({"test_rows": 39}, "39 test rows and 2 clients with 4 rows each need 47 rows; the data has 40"),
         ({"data": [Row("no label")] * 40}, "needs labels"),
         ({"data": [Row("odd", 7)] * 40}, "out of range"),

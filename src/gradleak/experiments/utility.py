@@ -51,6 +51,10 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+# Settings of rounds that audits have too; here they are the rounds'.
+_BOTH = {"batch_size", "max_tokens"}
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
@@ -206,7 +210,7 @@ def utility(
     >>> [setting.setting for setting in results.settings], sorted(results.untrained)
     (['none'], ['accuracy', 'f1', 'mcc'])
     """
-    own = {name: settings.pop(name) for name in RoundSettings.model_fields if name in settings}
+    own = {name: settings.pop(name) for name in list(settings) if name not in AuditSpec.model_fields or name in _BOTH}
     named = {} if isinstance(model, Target) else {"model": str(model)}
     source = {"data": str(data)} if isinstance(data, str | Path) else {}
     spec = UtilitySpec(
