@@ -6,12 +6,25 @@ import numpy as np
 import pytest
 import torch
 from blobs import SMALL, blobs, small_model, write_npz
-from gradleak.audits.configured import audit_of
-from gradleak.experiments.reproduce import load_recipe, markdown, reproduce
 from rich.console import Console
 from torch import nn
 
-from gradleak import GradleakError, ImageClient, load_model, load_update
+from gradleak import (
+    FrontierSpec,
+    GradleakError,
+    ImageClient,
+    RunOptions,
+    SweepSpec,
+    audit,
+    frontier,
+    leak_map,
+    load_model,
+    load_recipe,
+    load_update,
+    reproduce,
+    sweep,
+    write_report,
+)  # fmt: skip
 from gradleak.attacks import IMAGE_ATTACKS
 from gradleak.attacks.inversion.defended import defend
 from gradleak.audits.redact import redact
@@ -19,15 +32,16 @@ from gradleak.audits.results import load_results
 from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
-from gradleak.core.progress import SILENT
 from gradleak.data.pictures import Pictures
 from gradleak.defenses import parse_defenses
+from gradleak.experiments.recipes.table import markdown
 from gradleak.models.image_gradients import batch_gradients
 from gradleak.report.build import render
 from gradleak.report.grid import write_grid
 from gradleak.report.terminal import print_results
 from gradleak.verdict.gather import Gathered
 
+INLINE = RunOptions(executor="inline")
 QUICK = {"ig": {"steps": 2}, "lti": {"steps": 2, "hidden": 8}}
 
 
@@ -120,7 +134,7 @@ def test_updates_are_written_and_read(model, tmp_path):
 
 @pytest.mark.parametrize("attack", ["ig", "lti"])
 def test_an_audit_from_data_to_page(data, tmp_path, attack):
-    results = audit_images(SMALL, data=data, attack=attack, options=QUICK[attack], trials=3, defenses=["sign"])
+    results = audit(SMALL, data=data, attack=attack, options=QUICK[attack], trials=3, defenses=["sign"])
     assert results.scenario.task == "image-classification"
     assert (results.scenario.auxiliary, results.scenario.data_rows) == (40, 6)
     assert set(results.summary) == set(results.control) == {"mse", "psnr", "ssim", "close_images"}
@@ -145,24 +159,24 @@ def test_private_images_are_never_auxiliary_ones(model, tmp_path):
     """Given in Python too: an attacker who holds the image need not read it off an update."""
     private = blobs(6)
     both = Pictures(np.concatenate([private.pixels, blobs(4, seed=5).pixels]), private.labels + (0,) * 4)
-    results = audit_images(model, data=(private, both), attack="control", trials=2)
+    results = audit(model, data=(private, both), attack="control", trials=2)
     assert results.scenario.auxiliary == 4
-    results = audit_images(model, data=(private, private), attack="control", trials=2)
+    results = audit(model, data=(private, private), attack="control", trials=2)
     assert results.scenario.auxiliary is None
     assert "a plain grey image" in render(Gathered(tmp_path, [results]))
 
 
 def test_more_trials_keep_the_first_ones(data):
-    few, many = (audit_images(SMALL, data=data, attack="control", trials=n, seed=3) for n in (2, 4))
+    few, many = (audit(SMALL, data=data, attack="control", trials=n, seed=3) for n in (2, 4))
     assert [t.truth for t in few.trials] == [t.truth for t in many.trials[:2]]
     with pytest.raises(GradleakError, match="7 trials of 1 images need 7; the data has 6"):
-        audit_images(SMALL, data=data, attack="control", trials=7)
+        audit(SMALL, data=data, attack="control", trials=7)
 
 
 def test_a_grid_joins_audits_of_the_same_images(data, tmp_path):
     folders = []
     for number, (attack, chain) in enumerate((("ig", []), ("control", ["sign"]), ("ig", ["sign"]))):
-        results = audit_images(SMALL, data=data, attack=attack, options=QUICK.get(attack), trials=2, defenses=chain)
+        results = audit(SMALL, data=data, attack=attack, options=QUICK.get(attack, {}), trials=2, defenses=chain)
         (tmp_path / str(number)).mkdir()
         results.save(tmp_path / str(number))
         folders.append(tmp_path / str(number))
@@ -171,7 +185,7 @@ def test_a_grid_joins_audits_of_the_same_images(data, tmp_path):
     assert text.count("<image") == 2 * 4
     assert text.index("no defence") < text.index("sign") < text.index("control")
     assert text.strip() in page.read_text()
-    other = audit_images(SMALL, data=data, attack="control", trials=2, seed=9)
+    other = audit(SMALL, data=data, attack="control", trials=2, seed=9)
     (tmp_path / "other").mkdir()
     other.save(tmp_path / "other")
     with pytest.raises(GradleakError, match="not of the same images"):
@@ -192,10 +206,9 @@ def test_the_commands(data, tmp_path, monkeypatch, capsys):
     assert code == 0
     assert "SSIM" in said.out
     for words, message in (
-        (("audit", *model, "--max-tokens", 20), "'max_tokens' is for text models"),
+        (("audit", *model, "--max-tokens", 20), "'max_tokens' means nothing for images"),
         (("audit", *model, "--attack", "lamp-cos"), "unknown attack on images 'lamp-cos'"),
-        (("audit", "--model", "minilm", "--lpips"), "LPIPS compares images"),
-        (("map", "--model", "lenet"), "reads images"),
+        (("audit", "--model", "minilm", "--metrics", "lpips"), "compares images, not text"),
         (("attack", tmp_path / "u", "--model", SMALL, "--attack", "gi-gip"), "needs auxiliary images"),
     ):
         code, said = run(*words)
@@ -211,15 +224,49 @@ def test_a_recipe_of_images(data, tmp_path):
     (tmp_path / "small.yaml").write_text("\n".join(lines))
     data.rename(tmp_path / "cifar10.npz")
     recipe = load_recipe(str(tmp_path / "small.yaml"))
-    settings = {"data_dir": tmp_path, "out": tmp_path / "out", "progress": SILENT}
-    done = list(reproduce(recipe, **settings))
-    assert done == list(reproduce(recipe, **settings, budget=Budget(seconds=0)))  # it was kept
-    assert "| MSE | SSIM |" in markdown(recipe, done)
-    assert f"| one | {done[0][1].summary['mse'].mean:.4f} [" in markdown(recipe, done)
+    settings = {"data_dir": tmp_path, "options": INLINE}
+    done = reproduce(recipe, tmp_path / "out", **settings)
+    assert done.lines == reproduce(recipe, tmp_path / "out", **settings, budget=Budget(seconds=0)).lines  # kept
+    assert "| MSE | SSIM |" in markdown(done)
+    assert f"| one | {done.lines[0][1].summary['mse'].mean:.4f} [" in markdown(done)
 
 
-def test_what_a_configuration_leaves_open(data):
-    config = AuditSpec(model=SMALL, data=str(data), options=QUICK["lti"], trials=1)
-    assert audit_of(config, Budget(), SILENT).attack.name == "lti"
+def test_what_a_spec_leaves_open(data):
+    spec = AuditSpec(model=SMALL, data=str(data), options=QUICK["lti"], trials=1)
+    assert audit(spec).attack.name == "lti"
     assert set(IMAGE_ATTACKS.names()) == {"control", "gi-gip", "ig", "lti"}
     assert np.isfinite(blobs(1).values().numpy()).all()
+
+
+# --- experiments: the same ones as of text ----------------------------------------------------------
+
+
+def test_a_sweep_of_images(data, tmp_path):
+    spec = SweepSpec(models=[SMALL], data=[str(data)], defenses=["none", "sign"], attacks=["control"], trials=2)
+    result = sweep(spec, tmp_path / "sweep", options=INLINE)
+    assert result.statuses == {"completed": 2}
+    assert {"mse_mean", "psnr_mean", "control_psnr_low"} <= set(result.lines[0])
+    assert not any(name.startswith("rouge") for name in result.lines[0])
+    assert "image/png" in write_report(tmp_path / "sweep").read_text()
+
+
+def test_a_map_of_images(data, tmp_path):
+    """The layers are those with parameters, each with its weight and its bias."""
+    spec = AuditSpec(
+        model=SMALL, data=str(data), attack="ig", options=QUICK["ig"], trials=2, known="batch_size,labels"
+    )
+    result = leak_map(spec, tmp_path, options=INLINE)
+    assert (result.metric, result.layers, result.columns) == ("psnr", 4, ["weight", "bias", "whole layer"])
+    assert result.status == "completed"
+    assert result.all_layers is None
+    assert result.all.leak.mean == audit(spec).summary["psnr"].mean
+    assert all(cell.values for cell in result.cells)
+
+
+def test_a_frontier_of_images(data, tmp_path):
+    rounds = {"rounds": 1, "clients": 1, "batch_size": 2, "seeds": 1, "test_rows": 2}
+    spec = FrontierSpec(model=SMALL, data=str(data), attacks=["control"], defenses=["sign"], trials=2, utility=rounds)
+    result = frontier(spec, tmp_path, options=INLINE)
+    assert (result.measure, result.metric, result.status) == ("psnr", "accuracy", "completed")
+    assert [point.label for point in result.points] == ["none", "sign"]
+    assert result.points[1].utility is not None

@@ -12,9 +12,8 @@ import pytest
 from tiny import tiny_model, tiny_tokenizer
 
 from gradleak.audits.results import load_results
-from gradleak.audits.spec import AuditSpec
+from gradleak.audits.spec import AuditSpec, about
 from gradleak.cli import main
-from gradleak.cli.options import AUDIT, Observe
 from gradleak.updates.update import load_update
 
 QUICK = ["--attack", "lamp-cos", "-o", "steps=3", "-o", "init_draws=2", "-o", "init_orders=0", "-o", "prior=none"]
@@ -52,17 +51,18 @@ def test_version_and_listings_are_quick_and_complete():
     assert Path(run("assets", "path", "minilm").stdout.strip()).is_dir()
 
 
-def test_help_tells_the_defaults_of_an_audit():
-    """They come from the configuration, which the command line must not import, so they stand in words."""
-    for name, option in (AUDIT | {"observe": Observe}).items():
-        default = None if name == "memory" else AuditSpec.model_fields[name].get_default(call_default_factory=True)
-        if default not in (None, (), {}):
-            said = ",".join(default) if isinstance(default, tuple) else str(default)
-            assert f"default: {said}" in option.__metadata__[0].help, name
+def test_every_setting_is_an_option_with_its_default():
+    shown = " ".join(run("audit", "--help", COLUMNS="400").stdout.split())
+    for name, field in AuditSpec.model_fields.items():
+        flag = about(field, "flag") or f"--{name.replace('_', '-')}"
+        assert f" {flag.split(',')[-1]} " in shown, name
+        if field.default not in (None, (), {}, False) and "default" not in field.description:
+            default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+            assert f"{field.description[1:]}; default: {default}." in shown, name
 
 
 def test_help_does_not_load_torch():
-    code = "import sys; import gradleak.cli; print('torch' in sys.modules)"
+    code = "import sys; import gradleak.cli; print({'torch', 'transformers'} & set(sys.modules) or False)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
@@ -219,9 +219,9 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, captured, tmp_path, words
     monkeypatch.setattr(sys, "argv", ["gradleak", *words])
     with pytest.raises(SystemExit) as stopped:
         main()
-    said = capsys.readouterr().err
-    assert stopped.value.code == 2, said
-    assert message in said
-    assert len(said.strip().splitlines()) == 1, said
+    shown = capsys.readouterr().err
+    assert stopped.value.code == 2, shown
+    assert message in shown
+    assert len(shown.strip().splitlines()) == 1, shown
     left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
     assert not left

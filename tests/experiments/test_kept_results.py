@@ -93,19 +93,17 @@ def place(tmp_path_factory):
 
 def test_every_experiment_runs_anew_what_is_no_longer_valid_and_nothing_else(place):
     assert run_all(place) == CELLS
+    # A comment changes nothing. The recipe's corpus was edited, by a letter.
     (place / "mine.py").write_text(MINE.replace("    def run", "    # a comment\n    def run"))
-    assert run_all(place) == dict.fromkeys(CELLS, 0)
+    corpus = place / "cola_train.tsv"
+    corpus.write_text(corpus.read_text().replace("ward 3", "ward E"))
+    assert run_all(place) == {**dict.fromkeys(CELLS, 0), "recipe": 1}
 
-    # What the attack does changes whatever ran it; what is written beside it changes nothing.
+    # What the attack does changes whatever ran it.
     source = (place / "mine.py").read_text()
     (place / "mine.py").write_text(source.replace('text="the loan"', 'text="the ward"'))
     audits = {"map": 16, "checkpoints": 2, "frontier": 2 + 1, "utility": 1, "sweep": 1, "recipe": 1}
     assert run_all(place) == audits  # the defended trainings too: the defence stands in the same file
-
-    # Rows that were edited, by a letter: the recipe's corpus alone.
-    corpus = place / "cola_train.tsv"
-    corpus.write_text(corpus.read_text().replace("ward 3", "ward E"))
-    assert run_all(place) == {**dict.fromkeys(CELLS, 0), "recipe": 1}
 
     # The tokenizer of a model, whose weights stay what they are.
     for home in ("model", "trained", "trained/checkpoint-1"):

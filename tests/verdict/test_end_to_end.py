@@ -4,7 +4,7 @@ import pytest
 from tiny import TEXTS
 
 from gradleak import audit
-from gradleak.audits.run import CONTROL_DRAWS
+from gradleak.audits.text import CONTROL_DRAWS
 from gradleak.core.budget import Budget
 from gradleak.data.texts import Row
 from gradleak.verdict.judge import judge

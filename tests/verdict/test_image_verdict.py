@@ -8,7 +8,7 @@ import pytest
 from blobs import SMALL, blobs, write_npz
 from sample import sample_results
 
-from gradleak import GradleakError, audit_images
+from gradleak import GradleakError, audit
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.redact import redact
 from gradleak.cli import main
@@ -48,7 +48,7 @@ def test_close_images_are_counted_one_by_one():
 
 
 def test_guessing_is_no_leak(data):
-    verdict = judge([audit_images(SMALL, data=data, attack="control", trials=12)])
+    verdict = judge([audit(SMALL, data=data, attack="control", trials=12)])
     (one,) = verdict.scenarios
     assert (one.level, one.attacks[0].measure) == ("not shown", "psnr")
     assert one.attacks[0].leak == one.attacks[0].control
@@ -59,7 +59,7 @@ def test_a_picture_read_back_is_critical_and_a_defence_that_hides_it_is_named(da
     """What a linear inverter reads of plain gradients it does not read under so much noise."""
     monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path))
     settings = {"data": data, "attack": "lti", "options": {"layers": "linear"}, "trials": 20}
-    plain, noisy = (audit_images(SMALL, **settings, defenses=chain) for chain in ([], ["noise:sigma=10"]))
+    plain, noisy = (audit(SMALL, **settings, defenses=chain) for chain in ([], ["noise:sigma=10"]))
     verdict = judge([plain, noisy])
     levels = {one.defense: one for one in verdict.scenarios}
     first, second = levels["none"], levels["noise:sigma=10.0"]
@@ -70,14 +70,14 @@ def test_a_picture_read_back_is_critical_and_a_defence_that_hides_it_is_named(da
 
 
 def test_cut_short_is_never_a_no(data):
-    results = audit_images(SMALL, data=data, attack="ig", trials=10, budget=Budget(0))
+    results = audit(SMALL, data=data, attack="ig", trials=10, budget=Budget(0))
     (one,) = judge([results]).scenarios
     assert one.level == "unfinished"
     assert [obstacle.kind for obstacle in one.attacks[0].obstacles] == ["budget"]
 
 
 def test_old_results_are_refused(data):
-    results = audit_images(SMALL, data=data, attack="control", trials=2)
+    results = audit(SMALL, data=data, attack="control", trials=2)
     old = results.model_copy(update={"summary": {name: results.summary[name] for name in ("mse", "psnr")}})
     with pytest.raises(GradleakError, match="older gradleak"):
         judge([old])
@@ -113,7 +113,7 @@ def test_the_commands(call, data, tmp_path):
 
 
 def test_the_same_images_are_compared_one_by_one(data, tmp_path):
-    first, second = (audit_images(SMALL, data=data, attack=name, trials=3) for name in ("control", "ig"))
+    first, second = (audit(SMALL, data=data, attack=name, trials=3) for name in ("control", "ig"))
     comparison = compare([first], [second], ("a", "b"))
     (only,) = comparison.differences
     assert (only.paired, only.measure, len(only.sentences)) == (True, "psnr", 3)
@@ -122,14 +122,14 @@ def test_the_same_images_are_compared_one_by_one(data, tmp_path):
     assert "Images that changed" in page
     masked = compare([redact(first)], [redact(second)], ("a", "b")).differences[0]
     assert (masked.change, masked.paired) == (only.change, True)
-    other = audit_images(SMALL, data=data, attack="ig", trials=3, seed=1)
+    other = audit(SMALL, data=data, attack="ig", trials=3, seed=1)
     assert not compare([redact(first)], [redact(other)], ("a", "b")).differences[0].paired
     with pytest.raises(GradleakError, match="nothing in common"):
         compare([first], [sample_results()], ("a", "b"))
 
 
 def test_text_and_images_that_lie_together_get_a_page_each(data, tmp_path):
-    images = audit_images(SMALL, data=data, attack="control", trials=2)
+    images = audit(SMALL, data=data, attack="control", trials=2)
     page = write_report([sample_results(), images], tmp_path)
     other = tmp_path / "report-images.html"
     assert page == tmp_path / "report.html"
@@ -141,7 +141,7 @@ def test_text_and_images_that_lie_together_get_a_page_each(data, tmp_path):
 
 
 def test_a_report_of_images_shows_only_our_own(data, tmp_path):
-    images = audit_images(SMALL, data=data, attack="control", trials=2)
+    images = audit(SMALL, data=data, attack="control", trials=2)
     images.trials[0].pairs[0].reconstruction = "https://evil.example/x.png"
     images.trials[1].pairs[0].truth = '"><script>'
     page = write_report(images, tmp_path).read_text()

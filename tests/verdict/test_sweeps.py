@@ -1,13 +1,13 @@
 """The verdict on a sweep's folder: what a limit ended or what failed never counts as "did not leak"."""
 
 import pytest
-from gradleak.experiments.kept import Cells
 from invented import audit
 
 from gradleak import GradleakError
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.files import write_text
-from gradleak.experiments.runner.cell import Hashes, Seeds, SweepCell
+from gradleak.experiments.runner.cell import EndedCell, Hashes, Seeds
+from gradleak.experiments.runner.jobs import AuditJob
 from gradleak.experiments.runner.store import PLAN, Plan
 from gradleak.verdict.gather import gather
 
@@ -15,8 +15,9 @@ LOW = [5, 6, 4, 5, 6, 5, 4, 6, 5, 5]
 
 
 def cell(number, status, results=None, **settings):
-    return SweepCell(
-        id=f"cell-{number:016x}", settings=AuditSpec(model="minilm", data="builtin", **settings),
+    spec = AuditSpec(model="minilm", data="builtin", **settings)
+    return EndedCell(
+        id=f"cell-{number:016x}", job=AuditJob(spec=spec),
         hashes=Hashes(model="m", data="d", code="c"), seeds=Seeds(data=0, attack=0), status=status,
         error=None if status == "completed" else "out of memory", seconds=1.0, results=results,
     )  # fmt: skip
@@ -25,8 +26,8 @@ def cell(number, status, results=None, **settings):
 def sweep(folder, *cells, unrun=()):
     (folder / "cells").mkdir()
     for one in cells:
-        Cells(folder / "cells").write(one.id, one)
-    plan = Plan(config={}, cells=[*(one.id for one in cells), *unrun])
+        write_text(folder / "cells" / f"{one.id}.json", one.model_dump_json())
+    plan = Plan(kind="sweep", settings={}, cells=[*(one.id for one in cells), *unrun])
     write_text(folder / PLAN, plan.model_dump_json())
     return gather(folder)
 
