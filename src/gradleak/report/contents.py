@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,7 +59,7 @@ def contents(found: Gathered, renderer: Renderer, other_pages: Mapping[str, str]
         "scale": scale,
         "verdict": verdict,
         "levels": LEVELS,
-        "headline": headline(verdict),
+        "headline": verdict.headline,
         "judged": [(one, strongest_of(one)) for one in verdict.scenarios],
         "many_scenarios": "scenario" in varying,
         "scenario_headings": [
@@ -84,16 +83,6 @@ def contents(found: Gathered, renderer: Renderer, other_pages: Mapping[str, str]
         "environments": _different([one.environment for one in found.results]),
         **renderer.values(found.results, varying),
     }  # fmt: skip
-
-
-def headline(verdict: Verdict) -> str:
-    """The sentence of the one scenario, or how many there are of each level and that of the worst."""
-    worst = verdict.scenarios[0].headline
-    if len(verdict.scenarios) == 1:
-        return worst
-    counts = Counter(one.level for one in verdict.scenarios)
-    each = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
-    return f"{counted(len(verdict.scenarios), 'scenario')}: {each}. The worst: {worst}"
 
 
 def heat(verdict: Verdict) -> Heat:
