@@ -21,7 +21,7 @@ from gradleak.core.seeds import derive_seed
 from gradleak.data.pictures import Pictures, apart, read_pictures
 from gradleak.models.image import ImageModel, load_image_model
 from gradleak.models.selection import ALL
-from gradleak.scoring.found import found_accuracy
+from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metrics import prepare_metrics
 from gradleak.scoring.score_images import score_images
 
@@ -114,7 +114,7 @@ def _trial(
         pairs=scored.pairs,
         scores=scored.metrics,
         control_scores=score_images(guessed, truth, metrics=metrics).metrics,
-        found=found_accuracy(found, truth.labels, (), ()),
+        found=inferred_accuracy(found, truth.labels, (), ()),
         seconds=found.seconds,
         peak_memory_mb=found.peak_memory_mb,
     )

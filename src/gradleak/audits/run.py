@@ -31,7 +31,7 @@ from gradleak.models.families import Task
 from gradleak.models.load import load_model
 from gradleak.models.selection import ALL, parse_selection
 from gradleak.models.text import TextModel
-from gradleak.scoring.found import found_accuracy
+from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.metric import by_metric, mean_scores
 from gradleak.scoring.metrics import prepare_metrics, range_of
@@ -229,7 +229,9 @@ class _Side:
             scores=scored.metrics,
             control_scores=guessed.scores,
             control_pieces=guessed.pieces,
-            found=found_accuracy(found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))),
+            found=inferred_accuracy(
+                found, labels, batch.lengths, model.tokenizer.convert_ids_to_tokens(list(content))
+            ),
             truth_distance=truth_distance(update, private.texts, labels, model),
             tokens=sum(batch.lengths),
             signal=sent.signal,
