@@ -91,17 +91,17 @@ def capitalised(text: str) -> list[str]:
     ['Ana Diaz', 'Bob', 'Leeds']
     """
     names: list[str] = []
-    last, begins = None, True
+    last, begins, joins = None, True, False
     for match in _WORD.finditer(text):
         between = text[last.end() : match.start()] if last else ""
         begins = begins if last is None else bool(re.search(r"[.!?:\n]", between)) and not _short(last.group())
         word = match.group()
         named = word[0].isupper() and not begins and word.lower() not in _NO_NAMES
-        if named and names and last is not None and last.group() == names[-1].split(" ")[-1] and between == " ":
+        if named and joins and between == " ":
             names[-1] += f" {word}"
         elif named:
             names.append(word)
-        last = match
+        last, joins = match, named
     return names
 
 
