@@ -25,6 +25,7 @@ def by_capitals(monkeypatch):
         ("Then Dr. Diaz left. Bob and I stayed in Leeds!", ["Diaz", "Leeds"]),
         ("She moved to O'Brien-Smith Road", ["O'Brien-Smith Road"]),
         ("lower case only", []),
+        ("he met Diaz at 3.5 Diaz Rosa", ["Diaz", "Rosa"]),  # the second begins a sentence, as far as signs tell
         ("", []),
     ],
 )

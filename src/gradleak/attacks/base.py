@@ -15,6 +15,7 @@ from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
+from gradleak.core.text import counted
 from gradleak.data.pictures import Pictures
 from gradleak.models.tasks import Modality
 from gradleak.updates.update import Update
@@ -62,6 +63,19 @@ class Reconstruction(BaseModel):
     seconds: float = 0.0
     peak_memory_mb: float | None = None
     status: StopReason = "completed"
+
+    def __repr__(self) -> str:
+        """What there is, without the texts and images themselves, which are private."""
+        certified = sum(sentence.certified for sentence in self.sentences)
+        parts = [
+            counted(len(self.images), "image") if self.images else counted(len(self.sentences), "sentence"),
+            *([f"{certified} certified"] if certified else []),
+            *([f"{len(self.bag)} tokens named"] if self.bag else []),
+            f"{self.status} in {self.seconds:.1f} s",
+        ]
+        return f"Reconstruction({', '.join(parts)})"
+
+    __str__ = __repr__
 
     def tell(self, *reasons: Reason) -> None:
         """Add what else could not be done."""

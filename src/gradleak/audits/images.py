@@ -18,7 +18,7 @@ from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
 from gradleak.data.pictures import Pictures, apart, from_uris, read_pictures
 from gradleak.models.image import ImageModel
-from gradleak.scoring.found import found_accuracy
+from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.score import Score
 from gradleak.scoring.score_images import score_images
 from gradleak.training.images import ImageLearner
@@ -75,7 +75,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         return score_images(found, Pictures(from_uris(truth.examples), tuple(truth.labels or ())), metrics=metrics)
 
     def facts(self, trial: Attacked[Pictures], model: ImageModel) -> dict[str, Any]:
-        return {"found": found_accuracy(trial.reconstruction, trial.batch.labels, (), ())}
+        return {"found": inferred_accuracy(trial.reconstruction, trial.batch.labels, (), ())}
 
     def control(
         self,

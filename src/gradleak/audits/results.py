@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradleak.attacks.base import Reconstruction
+from gradleak.audits.rows import pair_rows
 from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.models.tasks import MODALITY_OF, Modality, TargetTask
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.metrics import counts_of, figure, format_score, labels_of
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import SCALES, Scale
 from gradleak.scoring.score import Pair
 from gradleak.updates.update import ClientRule, Update
+
+if TYPE_CHECKING:
+    import pandas
 
 FILE = "results.json"
 
@@ -116,6 +122,18 @@ class Trial(_Model):
     seconds: float
     peak_memory_mb: float | None
 
+    def __repr__(self) -> str:
+        """Its scores by what audits are judged by; no text, which is private."""
+        known = [scale for scale in SCALES.values() if scale.metric in self.scores]
+        scores = [
+            f"{scale.label} {figure(scale.metric, self.scores[scale.metric])}, "
+            f"control {figure(scale.metric, self.control_scores[scale.metric])}"
+            for scale in known
+        ]
+        return f"Trial({', '.join([f'index {self.index}', self.status, *scores])})"
+
+    __str__ = __repr__
+
 
 class Results(_Model):
     """One audit."""
@@ -135,6 +153,31 @@ class Results(_Model):
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One line per true sentence, with what was read back of it and its scores, or per image with its scores."""
+        return data_frame(pair_rows(self))
+
+    def __repr__(self) -> str:
+        scale, score = self.scenario.scale, ""
+        if scale.metric in self.summary:
+            leak, control = self.summary[scale.metric], self.control[scale.metric]
+            score = f": {scale.labelled(leak)}, control {scale.format(control)}"
+        ended = "" if self.status == "completed" else f", {self.status}"
+        return f"Results({self._title}{ended}{score})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        lines = [
+            [label, format_score(name, self.summary[name]), format_score(name, self.control[name]), counts_of(name)]
+            for name, label in labels_of(self.summary).items()
+        ]
+        return html_table(self._title, ["metric", "attack", "control", "what it counts"], lines)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.attack.name} on {self.scenario.model}, {counted(len(self.trials), 'trial')}"
 
 
 def observed(update: Update, selection: str, model: Target) -> Observed:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradleak.models.tasks import Modality
-from gradleak.scoring.metrics import METRICS, find_metric, in_order, metric_names
+from gradleak.scoring.metrics import find_metric, in_order, known_metrics
 from gradleak.scoring.score import Pair
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def pair_rows(results: Results) -> list[Row]:
 def score_columns(results: Sequence[Results]) -> list[str]:
     """The metrics of single sentences or images: all known ones of their kind, and what else was measured."""
     modalities = dict.fromkeys(each.scenario.modality for each in results)
-    known = [METRICS.get(name) for modality in modalities for name in metric_names(modality)]
+    known = [metric for modality in modalities for metric in known_metrics(modality)]
     measured = [name for each in results for trial in each.trials for pair in trial.pairs for name in pair.scores]
     return in_order(dict.fromkeys([*(metric.name for metric in known if not metric.of_batch), *measured]))
 

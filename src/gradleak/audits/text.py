@@ -20,7 +20,7 @@ from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
 from gradleak.data.texts import Row
 from gradleak.models.text import TextModel
-from gradleak.scoring.found import found_accuracy
+from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
 from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Score, score
@@ -85,7 +85,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         assert isinstance(trial.client, Client)
         sent = strength(trial.client, trial.update, trial.batch.texts, trial.batch.labels, trial.client_seed)
         return {
-            "found": found_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
+            "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
             "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),
             "tokens": sum(batch.lengths),
             "signal": sent.signal,

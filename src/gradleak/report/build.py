@@ -31,30 +31,30 @@ def write_report(
     the private texts and images out.
     """
     if isinstance(results, str | Path):
-        found = gather(results)
+        gathered = gather(results)
     elif folder is None:
         raise GradleakError("say into which folder the report is to be written")
     else:
-        found = Gathered(Path(folder), [results] if isinstance(results, Results) else list(results))
+        gathered = Gathered(Path(folder), [results] if isinstance(results, Results) else list(results))
     if redact:
-        found = dataclasses.replace(found, results=[redacted(each) for each in found.results])
-    return write_pages(found, None if folder is None else Path(folder))
+        gathered = dataclasses.replace(gathered, results=[redacted(each) for each in gathered.results])
+    return write_pages(gathered, None if folder is None else Path(folder))
 
 
-def write_pages(found: Gathered, folder: Path | None = None) -> Path:
+def write_pages(gathered: Gathered, folder: Path | None = None) -> Path:
     """Write one page for every modality among the results; the first one's place."""
-    pages = found.by_modality()
+    pages = gathered.by_modality()
     files = {modality: f"report-{modality}.html" if number else FILE for number, modality in enumerate(pages)}
     for modality, part in pages.items():
         others = {RENDERERS[other].section: file for other, file in files.items() if other != modality}
-        write_text((folder or found.folder) / files[modality], render(part, others))
-    return (folder or found.folder) / FILE
+        write_text((folder or gathered.folder) / files[modality], render(part, others))
+    return (folder or gathered.folder) / FILE
 
 
-def render(found: Gathered, other_pages: dict[str, str] | None = None) -> str:
+def render(gathered: Gathered, other_pages: dict[str, str] | None = None) -> str:
     """The page of results of one modality. Everything that comes from data or a model is escaped."""
-    renderer = RENDERERS[found.results[0].scenario.modality]
-    return templates().get_template(renderer.template).render(**contents(found, renderer, other_pages or {}))
+    renderer = RENDERERS[gathered.results[0].scenario.modality]
+    return templates().get_template(renderer.template).render(**contents(gathered, renderer, other_pages or {}))
 
 
 @functools.cache

@@ -77,7 +77,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
     return write_text(
         folder / PAGE,
         page.render(
-            found=comparison,
+            comparison=comparison,
             headline=headline(comparison),
             measures=measures(comparison),
             interval=interval,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -45,80 +44,72 @@ class Heat:
     lines: list[tuple[str, list[AttackVerdict | None]]]
 
 
-def contents(found: Gathered, renderer: Renderer, other_pages: Mapping[str, str]) -> dict[str, Any]:
+def contents(gathered: Gathered, renderer: Renderer, other_pages: Mapping[str, str]) -> dict[str, Any]:
     """Every value that the templates name."""
-    verdict, cells = found.verdict, cells_of(found.results)
-    single = found.results[0] if len(found.results) == 1 else None
+    verdict, cells = gathered.verdict, cells_of(gathered.results)
+    single = gathered.results[0] if len(gathered.results) == 1 else None
     choices = _choices(cells)
     varying = [name for name, _, _ in choices]
-    scale = found.results[0].scenario.scale
+    scale = gathered.results[0].scenario.scale
     return {
         "title": f"{cells[0].attack} on {cells[0].scenario}" if single else counted(len(cells), "audit"),
-        "created": max(one.created for one in found.results),
+        "created": max(results.created for results in gathered.results),
         "section": renderer.section,
         "other_pages": other_pages,
         "scale": scale,
         "verdict": verdict,
         "levels": LEVELS,
-        "headline": headline(verdict),
-        "judged": [(one, strongest_of(one)) for one in verdict.scenarios],
+        "headline": verdict.headline,
+        "judged": [(scenario, strongest_of(scenario)) for scenario in verdict.scenarios],
         "many_scenarios": "scenario" in varying,
         "scenario_headings": [
             *(["Scenario"] if "scenario" in varying else []),
             "Defence", "Level", "Strongest attack", scale.label, "Guessing",
             f"{scale.adjective.capitalize()} {scale.noun}s",
         ],
-        "notes": _notes(found, renderer),
+        "notes": _notes(gathered, renderer),
         "remarks": remarks(single) if single else [],
         "leaked": leaked_words,
         "obstacles": obstacle_words,
         "interval": interval,
         "heat": heat(verdict) if len(cells) > 1 else None,
-        "figures": figures(found, cells, renderer),
+        "figures": figures(gathered, cells, renderer),
         "scores": _scores(single) if single else None,
         "one_axis": renderer.one_axis,
         "choices": choices,
         "threats": _threats(cells),
-        "setups": _different([one.scenario for one in found.results], "model", "model_fingerprint", "data", "seed"),
-        "attacks": _different([one.attack for one in found.results], "name", "options"),
-        "environments": _different([one.environment for one in found.results]),
-        **renderer.values(found.results, varying),
+        "setups": _different(
+            [each.scenario for each in gathered.results], "model", "model_fingerprint", "data", "seed"
+        ),
+        "attacks": _different([each.attack for each in gathered.results], "name", "options"),
+        "environments": _different([each.environment for each in gathered.results]),
+        **renderer.values(gathered.results, varying),
     }  # fmt: skip
-
-
-def headline(verdict: Verdict) -> str:
-    """The sentence of the one scenario, or how many there are of each level and that of the worst."""
-    worst = verdict.scenarios[0].headline
-    if len(verdict.scenarios) == 1:
-        return worst
-    counts = Counter(one.level for one in verdict.scenarios)
-    each = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
-    return f"{counted(len(verdict.scenarios), 'scenario')}: {each}. The worst: {worst}"
 
 
 def heat(verdict: Verdict) -> Heat:
     """Every attack on every scenario; None where it was not tried."""
-    attacks = list(dict.fromkeys(one.attack for scenario in verdict.scenarios for one in scenario.attacks))
-    several = len({one.scenario for one in verdict.scenarios}) > 1
+    attacks = list(dict.fromkeys(attack.attack for scenario in verdict.scenarios for attack in scenario.attacks))
+    several = len({scenario.scenario for scenario in verdict.scenarios}) > 1
     lines = []
-    for one in sorted(verdict.scenarios, key=lambda own: (own.scenario, own.defense)):
-        tried = {own.attack: own for own in one.attacks}
-        name = f"{one.scenario}, {one.defense}" if several else one.defense
+    for scenario in sorted(verdict.scenarios, key=lambda each: (each.scenario, each.defense)):
+        tried = {attack.attack: attack for attack in scenario.attacks}
+        name = f"{scenario.scenario}, {scenario.defense}" if several else scenario.defense
         lines.append((name, [tried.get(attack) for attack in attacks]))
     return Heat(attacks, lines)
 
 
-def figures(found: Gathered, cells: list[Cell], renderer: Renderer) -> list[Figure]:
+def figures(gathered: Gathered, cells: list[Cell], renderer: Renderer) -> list[Figure]:
     """All drawings there are for these results; they hold numbers and escaped words only."""
     drawn: list[Figure] = []
-    if found.frontier is not None:
-        drawn.append(Figure(Markup(frontier_figure(found.frontier)), found.frontier.advice))
-    if found.leak_map is not None:
+    if gathered.frontier is not None:
+        drawn.append(Figure(Markup(frontier_figure(gathered.frontier)), gathered.frontier.advice))
+    if gathered.leak_map is not None:
         caption = "ROUGE-L where the attacker sees one part of the model only, mean and 95 % interval."
-        drawn.append(Figure(Markup(map_figure(found.leak_map)), caption))
-    if found.checkpoints is not None:
+        drawn.append(Figure(Markup(map_figure(gathered.leak_map)), caption))
+    if gathered.checkpoints is not None:
         caption = "What updates give away as the model trains: the attack in red, the control in grey."
-        drawn.append(Figure(Markup(timeline_figure(found.checkpoints)), caption))
+        drawn.append(Figure(Markup(timeline_figure(gathered.checkpoints)), caption))
     if len(cells) == 1 and renderer.one_axis:
         caption = (
             "Means and 95 % intervals: the attack in red, the control, a guess with no look at the update, in grey."
@@ -164,12 +155,12 @@ def _choices(cells: list[Cell]) -> list[tuple[str, str, list[str]]]:
 
 def _different(models: Sequence[Shown], *by: str) -> list[Shown]:
     """Those that differ in these fields, or in any, once each."""
-    return list({one.model_dump_json(include=set(by) or None): one for one in models}.values())
+    return list({model.model_dump_json(include=set(by) or None): model for model in models}.values())
 
 
-def _notes(found: Gathered, renderer: Renderer) -> list[str]:
-    notes = list(dict.fromkeys(note for one in found.results if (note := status_note(one))))
-    return [*notes, renderer.redacted] if any(one.redacted for one in found.results) else notes
+def _notes(gathered: Gathered, renderer: Renderer) -> list[str]:
+    notes = list(dict.fromkeys(note for each in gathered.results if (note := status_note(each))))
+    return [*notes, renderer.redacted] if any(each.redacted for each in gathered.results) else notes
 
 
 def _threats(cells: list[Cell]) -> list[tuple[str, list[str]]]:

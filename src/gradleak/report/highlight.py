@@ -23,17 +23,17 @@ def highlight(truth: str, guess: str) -> list[tuple[str, Mark]]:
     """
     pieces = [piece for piece in _PIECE.split(guess) if piece]
     places = [i for i, piece in enumerate(pieces) if WORD.fullmatch(piece)]
-    said = [pieces[i].lower() for i in places]
+    guessed = [pieces[i].lower() for i in places]
     true = words(truth)
-    marks: list[Mark] = ["none"] * len(said)
+    marks: list[Mark] = ["none"] * len(guessed)
     pairs = Counter(pairwise(true))
     left = Counter(true)
-    for i, pair in enumerate(pairwise(said)):
+    for i, pair in enumerate(pairwise(guessed)):
         if pairs[pair] > 0:
             pairs[pair] -= 1
             marks[i] = marks[i + 1] = "pair"
-    left.subtract(word for word, mark in zip(said, marks, strict=True) if mark == "pair")
-    for i, word in enumerate(said):
+    left.subtract(word for word, mark in zip(guessed, marks, strict=True) if mark == "pair")
+    for i, word in enumerate(guessed):
         if marks[i] == "none" and left[word] > 0:
             left[word] -= 1
             marks[i] = "word"

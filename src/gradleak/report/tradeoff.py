@@ -36,7 +36,7 @@ STYLE = """
 .frontier .front { fill: none; stroke: var(--attack, #b3261e); stroke-width: 1.5; stroke-dasharray: 6 4; }
 .frontier .floor { stroke: var(--pair, #1a7f37); stroke-width: 1.5; }
 .frontier .start { stroke: var(--soft, #5d6777); stroke-dasharray: 2 4; }
-.frontier .band { fill: var(--pair, #1a7f37); opacity: .12; } .frontier .said { fill: var(--pair, #1a7f37); }
+.frontier .band { fill: var(--pair, #1a7f37); opacity: .12; } .frontier .guess { fill: var(--pair, #1a7f37); }
 .frontier .label { paint-order: stroke; stroke: var(--card, #fff); stroke-width: 4px; stroke-linejoin: round; }
 .frontier .best .label { font-weight: 650; }
 """
@@ -111,7 +111,7 @@ def _floor(result: Frontier, down: Scale) -> list[str]:
     return [
         f'<rect class="band" x="{LEFT}" y="{top:.1f}" width="{span}" height="{max(bottom - top, 0):.1f}"/>',
         f'<line class="floor" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{line:.1f}" y2="{line:.1f}"/>',
-        f'<text class="said" x="{LEFT + 6}" y="{line - 6:.1f}">{CONTROL}</text>',
+        f'<text class="guess" x="{LEFT + 6}" y="{line - 6:.1f}">{CONTROL}</text>',
     ]
 
 

@@ -30,13 +30,13 @@ _HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images":
 def threat_model(scenario: Scenario) -> list[str]:
     """What the attacker holds, in sentences."""
     granted = _GRANTED | _GRANTED_OF[scenario.task]
-    told = [what for name, what in granted.items() if name in scenario.known]
-    untold = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
+    given = [what for name, what in granted.items() if name in scenario.known]
+    hidden = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
     sentences = [
         f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
         "(an honest-but-curious server).",
         f"{_client(scenario)}, {_defended(scenario.defenses)}.",
-        f"The attacker is told {enumerated(told)}." if told else "The attacker is told nothing else.",
+        f"The attacker is told {enumerated(given)}." if given else "The attacker is told nothing else.",
     ]
     if scenario.observed is not None and scenario.observed.parameters < scenario.parameters:
         sentences.insert(2, scenario.observed.sentence)
@@ -45,8 +45,8 @@ def threat_model(scenario: Scenario) -> list[str]:
         for defense in known_defenses(scenario.defenses)
         if defense is not None and (guarantee := defense.guarantee()) is not None
     ]
-    if untold:
-        sentences.append(f"The attacker must find out {enumerated(untold)}.")
+    if hidden:
+        sentences.append(f"The attacker must find out {enumerated(hidden)}.")
     return sentences
 
 
@@ -74,8 +74,8 @@ def _defended(defenses: list[str]) -> str:
 
 def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
-    found = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
-    lines = [f"The attack had to find, and found right: {enumerated(found)}."] if found else []
+    inferred = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
+    lines = [f"The attack had to find, and found right: {enumerated(inferred)}."] if inferred else []
     lines += _certified(results) + _notes(results)
     distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
     apart = sum(distances) / max(1, len(distances))

@@ -20,6 +20,9 @@ class Interval(BaseModel):
     low: float
     high: float
 
+    def __repr__(self) -> str:
+        return f"Interval({self:.4g})"
+
     def __str__(self) -> str:
         return format(self)
 
@@ -50,9 +53,9 @@ def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.
     One trial says nothing about the spread, so its interval is the whole range.
 
     >>> bootstrap([10, 20, 30, 40])
-    Interval(mean=25.0, low=15.0, high=35.0)
+    Interval(25 [15, 35])
     >>> bootstrap([50.0])
-    Interval(mean=50.0, low=0.0, high=100.0)
+    Interval(50 [0, 100])
     """
     if not values:
         raise ValueError("no values to average")

@@ -72,7 +72,7 @@ def pieces(truth: str, guess: str) -> Pieces:
 
 def total(counted: Sequence[Pieces | None]) -> Pieces | None:
     """All of them together; None where some were not counted, or there are none."""
-    known = [one for one in counted if one is not None]
+    known = [pieces for pieces in counted if pieces is not None]
     return functools.reduce(operator.add, known) if known and len(known) == len(counted) else None
 
 
@@ -90,19 +90,19 @@ def capitalised(text: str) -> list[str]:
     >>> capitalised("Yesterday Ana Diaz and I met Bob. He left Leeds")
     ['Ana Diaz', 'Bob', 'Leeds']
     """
-    found: list[str] = []
-    last, begins = None, True
+    names: list[str] = []
+    last, begins, joins = None, True, False
     for match in _WORD.finditer(text):
         between = text[last.end() : match.start()] if last else ""
         begins = begins if last is None else bool(re.search(r"[.!?:\n]", between)) and not _short(last.group())
         word = match.group()
         named = word[0].isupper() and not begins and word.lower() not in _NO_NAMES
-        if named and found and last is not None and last.group() == found[-1].split(" ")[-1] and between == " ":
-            found[-1] += f" {word}"
+        if named and joins and between == " ":
+            names[-1] += f" {word}"
         elif named:
-            found.append(word)
-        last = match
-    return found
+            names.append(word)
+        last, joins = match, named
+    return names
 
 
 def _short(word: str) -> bool:
@@ -123,6 +123,6 @@ def names_by() -> NamesBy:
 
 
 def _count(sought: Sequence[str], guess: str) -> Count:
-    different = {found for one in sought if (found := tuple(words(one)))}
+    different = {piece for text in sought if (piece := tuple(words(text)))}
     there = words(guess)
-    return Count(found=sum(holds(there, one) for one in different), total=len(different))
+    return Count(found=sum(holds(there, piece) for piece in different), total=len(different))

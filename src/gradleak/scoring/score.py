@@ -70,7 +70,7 @@ def score(
     columns = best_assignment([[sum(pair.rouge.values()) for pair in row] for row in table])
     assigned = [beside(i, NOTHING) if column is None else table[i][column] for i, column in enumerate(columns)]
     scores, means = measure(table, assigned, chosen)
-    pairs = [_pair(compared, own) for compared, own in zip(assigned, scores, strict=True)]
+    pairs = [_pair(*each) for each in zip(assigned, scores, strict=True)]
     return Score(metrics=means, pairs=pairs)
 
 

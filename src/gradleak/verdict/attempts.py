@@ -58,7 +58,7 @@ class Attempt:
 
     def interval(self, metric: str) -> Interval:
         """Over all trials; that of a single audit was computed when it ran."""
-        if any(metric not in one.summary for one in self.audits):
+        if any(metric not in audit.summary for audit in self.audits):
             raise GradleakError(
                 f"an audit of {self.scenario.model} has no {metric}: an older gradleak wrote it; run it again"
             )
@@ -71,8 +71,8 @@ class Attempt:
             return self.audits[0].control[metric]
         return bootstrap([trial.control_scores[metric] for trial in self.trials], *range_of(metric))
 
-    def found(self, name: str) -> Interval | None:
-        """What it found beside sentences; None if it did not look for it."""
+    def inferred(self, name: str) -> Interval | None:
+        """How right it was about what it had to infer; None if it did not look for it."""
         values = [trial.found[name] for trial in self.trials if name in trial.found]
         return bootstrap(values) if values else None
 
@@ -102,21 +102,22 @@ class Group:
         return defense_name(self.scenario)
 
 
-def group(results: Sequence[Results]) -> list[Group]:
+def group_attempts(results: Sequence[Results]) -> list[Group]:
     """The scenarios of these results in the order in which they come, each with its attempts."""
-    found: dict[str, list[Attempt]] = {}
+    by_scenario: dict[str, list[Attempt]] = {}
     for (scenario, _), attempt in attempts_of(cells_of(results)).items():
-        found.setdefault(scenario, []).append(attempt)
-    return [Group(own[0].place, own[0].scenario, own) for own in found.values()]
+        by_scenario.setdefault(scenario, []).append(attempt)
+    return [Group(attempts[0].place, attempts[0].scenario, attempts) for attempts in by_scenario.values()]
 
 
 def cells_of(results: Sequence[Results]) -> list[Cell]:
     """Every audit with its names, in order."""
-    different = {_key(one.scenario): one.scenario for one in results}
+    different = {_key(audit.scenario): audit.scenario for audit in results}
     names = dict(zip(different, scenario_names(list(different.values())), strict=True))
     attacks = attack_names(results)
     return [
-        Cell(names[_key(one.scenario)], defense_name(one.scenario), attacks[_attack_key(one)], one) for one in results
+        Cell(names[_key(audit.scenario)], defense_name(audit.scenario), attacks[_attack_key(audit)], audit)
+        for audit in results
     ]
 
 
@@ -127,27 +128,27 @@ def attempts_of(cells: Sequence[Cell]) -> dict[tuple[str, str], Attempt]:
         alike.setdefault(cell.key, []).append(cell)
     return {
         key: Attempt(
-            own[0].scenario,
-            own[0].attack,
-            [cell.results for cell in own],
-            _different([trial for cell in own for trial in cell.results.trials]),
+            together[0].scenario,
+            together[0].attack,
+            [cell.results for cell in together],
+            _different([trial for cell in together for trial in cell.results.trials]),
         )
-        for key, own in alike.items()
+        for key, together in alike.items()
     }
 
 
 def attack_names(results: Sequence[Results]) -> dict[str, str]:
     """A name for every attack: its own, and those of its options that differ between the ones that share it."""
     options: dict[str, dict[str, dict[str, object]]] = {}
-    for one in results:
-        options.setdefault(one.attack.name, {})[_attack_key(one)] = one.attack.options
+    for audit in results:
+        options.setdefault(audit.attack.name, {})[_attack_key(audit)] = audit.attack.options
     names = {}
-    for attack, each in options.items():
-        keys = dict.fromkeys(key for own in each.values() for key in own)
-        telling = [key for key in keys if len({json.dumps(own.get(key), default=str) for own in each.values()}) > 1]
-        for number, own in each.items():
-            said = ", ".join(f"{key}={own[key]}" for key in telling if own.get(key) is not None)
-            names[number] = f"{attack} ({said})" if said else attack
+    for attack, variants in options.items():
+        keys = dict.fromkeys(key for variant in variants.values() for key in variant)
+        differing = [key for key in keys if len({json.dumps(v.get(key), default=str) for v in variants.values()}) > 1]
+        for attack_key, variant in variants.items():
+            settings = ", ".join(f"{key}={variant[key]}" for key in differing if variant.get(key) is not None)
+            names[attack_key] = f"{attack} ({settings})" if settings else attack
     return names
 
 
@@ -157,8 +158,8 @@ def scenario_names(scenarios: Sequence[Scenario]) -> list[str]:
     The defence has a place of its own wherever scenarios are listed.
     """
     settings = [_settings(scenario) for scenario in scenarios]
-    telling = [key for key in settings[0] if len({own[key] for own in settings}) > 1] if settings else []
-    return [", ".join(own[key] for key in telling or ("model", "data", "batch", "client")) for own in settings]
+    differing = [key for key in settings[0] if len({each[key] for each in settings}) > 1] if settings else []
+    return [", ".join(each[key] for key in differing or ("model", "data", "batch", "client")) for each in settings]
 
 
 def defense_name(scenario: Scenario) -> str:

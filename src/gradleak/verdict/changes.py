@@ -1,6 +1,6 @@
 """Which measured change would have helped: scenarios of the same folder that differ in one setting and leak less.
 
-Nothing is said about what was not measured. What a change costs is said only where a frontier measured it.
+What was not measured is not mentioned, nor what a change costs where no frontier measured it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ MOST_NAMED = 3
 
 
 def helpful_change(
-    own: Group,
-    found: ScenarioVerdict,
+    group: Group,
+    verdict: ScenarioVerdict,
     others: Sequence[tuple[Group, ScenarioVerdict]],
     costs: Mapping[str, Interval],
 ) -> str | None:
     """A sentence about the measured changes of a scenario that leaks; None if it does not, or none was measured."""
-    if found.level not in LEAKS:
+    if verdict.level not in LEAKS:
         return None
-    start = _point(found)
+    start = _point(verdict)
     effects = [
-        (_change(own, one), effect(_point(other), start), other, one.defense)
-        for one, other in others
-        if _is_change(own, one) and found.strongest in {tried.attack for tried in other.attacks}
+        (_change(group, changed), effect(_point(other), start), other, changed.defense)
+        for changed, other in others
+        if _is_change(group, changed) and verdict.strongest in {tried.attack for tried in other.attacks}
     ]
     hidden = [(name, other, costs.get(defense)) for name, kind, other, defense in effects if kind == "hidden"]
-    shown = [one for one in hidden if one[1].level == "not shown"]
+    shown = [change for change in hidden if change[1].level == "not shown"]
     lowered = [(name, other) for name, kind, other, _ in effects if kind == "lowered"]
     if shown:
         return _hidden(shown)
     if hidden:
-        name, other, _ = min(hidden, key=lambda one: strongest_of(one[1]).leak.mean)
+        name, other, _ = min(hidden, key=lambda change: strongest_of(change[1]).leak.mean)
         return (
             f"Of the measured changes {name} looks best ({_leak(other)} over "
             f"{counted(strongest_of(other).trials, 'trial')}), which is not enough to rely on: repeat it with more."
@@ -51,7 +51,7 @@ def helpful_change(
         name, other = min(lowered, key=lambda pair: strongest_of(pair[1]).leak.mean)
         return (
             f"No measured change brings this down to guessing; {name} lowers it most, from "
-            f"{_leak(found)} to {_leak(other)}."
+            f"{_leak(verdict)} to {_leak(other)}."
         )
     if any(kind == "unchanged" for _, kind, _, _ in effects):
         return f"None of the {len(effects)} measured changes clearly lowers this." if len(effects) > 1 else (
@@ -64,7 +64,7 @@ def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> s
     """Changes that bring the leak down to guessing: the cheapest if costs are known, else some of them."""
     priced = [(cost, name, other) for name, other, cost in hidden if cost is not None]
     if priced:
-        cost, name, other = min(priced, key=lambda one: one[0].mean)
+        cost, name, other = min(priced, key=lambda change: change[0].mean)
         among = f" (the cheapest of {len(priced)} whose cost was measured)" if len(priced) > 1 else ""
         return (
             f"Measured to help: {name} brings the best attack down to {_leak(other)}, not clearly above "
@@ -78,17 +78,17 @@ def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> s
     )
 
 
-def _is_change(own: Group, other: Group) -> bool:
-    """Whether the two differ in one of the settings one chooses, and in nothing else. No defence is no help."""
-    ours, theirs = decisive(own.scenario), decisive(other.scenario)
+def _is_change(group: Group, other: Group) -> bool:
+    """Whether the two differ in a single setting, and in one that can be chosen. No defence is no help."""
+    ours, theirs = decisive(group.scenario), decisive(other.scenario)
     differ = {key for key in ours if ours[key] != theirs[key]}
     return len(differ) == 1 and differ <= set(CHOSEN) and not (differ == {"defenses"} and not other.scenario.defenses)
 
 
-def _change(own: Group, other: Group) -> str:
-    if own.scenario.defenses != other.scenario.defenses:
+def _change(group: Group, other: Group) -> str:
+    if group.scenario.defenses != other.scenario.defenses:
         return other.defense
-    if own.scenario.batch_size != other.scenario.batch_size:
+    if group.scenario.batch_size != other.scenario.batch_size:
         return f"batches of {other.scenario.batch_size}"
     return f"client {other.scenario.client}"
 
@@ -99,11 +99,12 @@ def _point(verdict: ScenarioVerdict) -> Point:
         label=verdict.defense,
         defenses=[],
         attacks={
-            one.attack: AttackScore(leak=one.leak, control=one.control, trials=one.trials) for one in verdict.attacks
+            attack.attack: AttackScore(leak=attack.leak, control=attack.control, trials=attack.trials)
+            for attack in verdict.attacks
         },
         utility=None,
         cost=None,
-        status="unfinished" if any(one.unfinished for one in verdict.attacks) else "completed",
+        status="unfinished" if any(attack.unfinished for attack in verdict.attacks) else "completed",
     )
 
 

@@ -81,8 +81,8 @@ def compare(first: Sequence[Results], second: Sequence[Results], names: tuple[st
         first=names[0],
         second=names[1],
         differences=[difference(ours[key], theirs[key]) for key in common],
-        only_first=[_name(own) for key, own in ours.items() if key not in theirs],
-        only_second=[_name(own) for key, own in theirs.items() if key not in ours],
+        only_first=[_name(attempt) for key, attempt in ours.items() if key not in theirs],
+        only_second=[_name(attempt) for key, attempt in theirs.items() if key not in ours],
     )
 
 
@@ -136,12 +136,12 @@ def _same_batches(first: Attempt, second: Attempt) -> list[tuple[Trial, Trial]]:
     return both if len(both) == len(first.trials) == len(second.trials) else []
 
 
-def _name(one: Attempt) -> str:
-    return f"{one.attack} on {one.place}, defence {one.defense}"
+def _name(attempt: Attempt) -> str:
+    return f"{attempt.attack} on {attempt.place}, defence {attempt.defense}"
 
 
-def _settings(one: Attempt, other: Attempt) -> dict[str, tuple[str, str]]:
-    ours = {**decisive(one.scenario), "attack": one.info.name, **one.info.options}
-    theirs = {**decisive(other.scenario), "attack": other.info.name, **other.info.options}
+def _settings(first: Attempt, second: Attempt) -> dict[str, tuple[str, str]]:
+    ours = {**decisive(first.scenario), "attack": first.info.name, **first.info.options}
+    theirs = {**decisive(second.scenario), "attack": second.info.name, **second.info.options}
     keys = [key for key in dict.fromkeys((*ours, *theirs)) if ours.get(key) != theirs.get(key)]
     return {key: (str(ours.get(key)), str(theirs.get(key))) for key in keys}

@@ -34,8 +34,8 @@ def diagnose(attempt: Attempt) -> list[Obstacle]:
         if not read_whole(trial, attempt.scenario):
             for kind, numbers in dict(_facts(trial, attempt.scenario)).items():
                 met[kind].append(numbers)
-    found = [_obstacle(kind, each, attempt) for kind, each in met.items()]
-    return sorted(found, key=lambda obstacle: -obstacle.trials)
+    obstacles = [_obstacle(kind, each, attempt) for kind, each in met.items()]
+    return sorted(obstacles, key=lambda obstacle: -obstacle.trials)
 
 
 def read_whole(trial: Trial, scenario: Scenario) -> bool:
@@ -53,12 +53,12 @@ def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     reasons = trial.reconstruction.reasons
     if not scenario.scale.causes_recorded:
         return list(_of_the_run(trial, reasons))
-    found = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
+    facts = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
     if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
-        return [*found, ("tokens-only", {})]
-    if not found and any(reason.kind == "no-gap" for reason in reasons):
+        return [*facts, ("tokens-only", {})]
+    if not facts and any(reason.kind == "no-gap" for reason in reasons):
         return [("no-gap", {})]
-    return found or [("search", {})]
+    return facts or [("search", {})]
 
 
 def _of_the_run(trial: Trial, reasons: list[Reason]) -> Iterator[Fact]:
@@ -95,7 +95,7 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
 
 
 def _obstacle(kind: ObstacleKind, each: list[dict[str, float]], attempt: Attempt) -> Obstacle:
-    numbers = {name: sum(own[name] for own in each) / len(each) for name in each[0]}
+    numbers = {name: sum(met[name] for met in each) / len(each) for name in each[0]}
     return Obstacle(kind=kind, trials=len(each), numbers=numbers, text=_words(kind, numbers, attempt))
 
 
@@ -106,7 +106,7 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
         case "tensors-missing":
             return f"tensors are missing: {_missing(attempt)}"
         case "not-told":
-            return "matching needs to be told the batch size, and this threat model does not tell it"
+            return "matching needs the batch size, and this threat model does not give it"
         case "rank-limit":
             return (
                 f"the rank limit is passed: the batch has {numbers['tokens']:.0f} tokens, and the matrices that "

@@ -9,7 +9,7 @@ from gradleak.audits.results import Results, Trial
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import total
 from gradleak.scoring.scale import Scale
-from gradleak.verdict.attempts import Attempt, Group, Missing, group
+from gradleak.verdict.attempts import Attempt, Group, Missing, group_attempts
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose
 from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, Verdict
@@ -25,30 +25,34 @@ def judge(
     `missing` are attempts that have no result; `costs` is what defences cost in a model's quality, by their name,
     where that was measured.
     """
-    groups = group(results)
-    judged = [(one, judge_group(one, [own.name for own in missing if own.on(one.scenario)])) for one in groups]
-    with_changes = [
-        own.model_copy(update={"change": helpful_change(one, own, judged, costs or {})}) for one, own in judged
+    groups = group_attempts(results)
+    judged = [
+        (each, judge_group(each, [attempt.name for attempt in missing if attempt.on(each.scenario)]))
+        for each in groups
     ]
-    with_changes.sort(key=lambda one: (LEVELS.index(one.level), -one.attacks[0].leak.mean))
+    with_changes = [
+        verdict.model_copy(update={"change": helpful_change(each, verdict, judged, costs or {})})
+        for each, verdict in judged
+    ]
+    with_changes.sort(key=lambda verdict: (LEVELS.index(verdict.level), -verdict.attacks[0].leak.mean))
     return Verdict(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         level=with_changes[0].level if with_changes else "unfinished",
         scenarios=with_changes,
-        missing=[one.name for one in missing],
+        missing=[attempt.name for attempt in missing],
         caveat=CAVEAT,
     )
 
 
-def judge_group(one: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
+def judge_group(group: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
     """All attempts on one scenario."""
-    attacks = sorted(map(judge_attempt, one.attempts), key=lambda own: -own.leak.mean)
-    found, best = level(attacks, len(missing)), strongest(attacks)
+    attacks = sorted(map(judge_attempt, group.attempts), key=lambda verdict: -verdict.leak.mean)
+    reached, best = level(attacks, len(missing)), strongest(attacks)
     return ScenarioVerdict(
-        scenario=one.name,
-        defense=one.defense,
-        level=found,
-        headline=headline(found, best, attacks, len(missing)),
+        scenario=group.name,
+        defense=group.defense,
+        level=reached,
+        headline=headline(reached, best, attacks, len(missing)),
         strongest=best.attack,
         attacks=attacks,
         missing=list(missing),
@@ -67,8 +71,8 @@ def judge_attempt(attempt: Attempt) -> AttackVerdict:
         control=attempt.control(scale.metric),
         whole=attempt.interval(scale.whole),
         control_whole=attempt.control(scale.whole).mean,
-        tokens=attempt.found("bag recall"),
-        precision=attempt.found("bag precision"),
+        tokens=attempt.inferred("bag recall"),
+        precision=attempt.inferred("bag precision"),
         leaked=_leaked(attempt.trials, scale),
         obstacles=diagnose(attempt),
     )

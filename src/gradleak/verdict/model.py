@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.core.files import write_text
+from gradleak.core.show import data_frame, html_table
+from gradleak.core.text import counted
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import Scale, scale_by
+
+if TYPE_CHECKING:
+    import pandas
 
 FILE = "verdict.json"
 
@@ -98,3 +104,54 @@ class Verdict(_Model):
     def save(self, folder: Path) -> Path:
         """Write `verdict.json`, readable by its owner only."""
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
+
+    @property
+    def headline(self) -> str:
+        """The sentence of the one scenario, or how many there are of each level and that of the worst."""
+        if len(self.scenarios) < 2:
+            return self.scenarios[0].headline if self.scenarios else "Nothing was measured."
+        counts = Counter(scenario.level for scenario in self.scenarios)
+        each = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
+        return f"{counted(len(self.scenarios), 'scenario')}: {each}. The worst: {self.scenarios[0].headline}"
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One line per scenario and attack: its level, its leak beside guessing, and what came back whole."""
+        return data_frame(
+            [
+                {
+                    "scenario": scenario.scenario,
+                    "defense": scenario.defense,
+                    "level": scenario.level,
+                    "attack": attack.attack,
+                    "trials": attack.trials,
+                    "unfinished": attack.unfinished,
+                    "measure": attack.measure,
+                    **{f"leak_{name}": value for name, value in attack.leak.model_dump().items()},
+                    **{f"control_{name}": value for name, value in attack.control.model_dump().items()},
+                    "whole": attack.leaked.whole,
+                    "examples": attack.leaked.sentences,
+                    "certified": attack.leaked.certified,
+                }
+                for scenario in self.scenarios
+                for attack in scenario.attacks
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.headline})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        lines = [
+            [
+                scenario.scenario, scenario.defense, scenario.level, attack.attack,
+                attack.scale.labelled(attack.leak), attack.scale.format(attack.control),
+                f"{attack.leaked.whole} of {attack.leaked.sentences}",
+            ]
+            for scenario in self.scenarios
+            for attack in scenario.attacks
+        ]  # fmt: skip
+        return html_table(
+            self.headline, ["scenario", "defence", "level", "attack", "leak", "guessing", "came back whole"], lines
+        )

@@ -23,40 +23,44 @@ def level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
 
     `missing` is the number of attempts that were planned and have no result.
     """
-    if any(one.whole.mean - one.control_whole >= WHOLE for one in attacks):
+    if any(attack.whole.mean - attack.control_whole >= WHOLE for attack in attacks):
         return "critical"
-    clear = [one for one in attacks if clearly_leaks(one)]
-    if any(reads_whole(one) or one.leak.mean - one.control.mean >= one.scale.far for one in clear):
+    clear = [attack for attack in attacks if clearly_leaks(attack)]
+    if any(reads_whole(attack) or attack.leak.mean - attack.control.mean >= attack.scale.far for attack in clear):
         return "high"
-    if clear or any(names_tokens(one) for one in attacks):
+    if clear or any(names_tokens(attack) for attack in attacks):
         return "moderate"
-    if not attacks or missing or any(one.unfinished for one in attacks):
+    if not attacks or missing or any(attack.unfinished for attack in attacks):
         return "unfinished"
-    if any(too_rough(one) for one in attacks):
+    if any(too_rough(attack) for attack in attacks):
         return "unclear"
     return "not shown"
 
 
-def clearly_leaks(one: AttackVerdict) -> bool:
+def clearly_leaks(attack: AttackVerdict) -> bool:
     """Whether the intervals of attack and control do not touch, the attack's above."""
-    return one.leak.low > one.control.high
+    return attack.leak.low > attack.control.high
 
 
-def reads_whole(one: AttackVerdict) -> bool:
+def reads_whole(attack: AttackVerdict) -> bool:
     """Whether it read some sentence whole, and more of them than guessing does."""
-    return one.leaked.whole > 0 and one.whole.mean > one.control_whole
+    return attack.leaked.whole > 0 and attack.whole.mean > attack.control_whole
 
 
-def names_tokens(one: AttackVerdict) -> bool:
+def names_tokens(attack: AttackVerdict) -> bool:
     """Whether an attack on tokens named most of them, and mostly right ones; guessing names next to none."""
-    return one.tokens is not None and one.precision is not None and min(one.tokens.mean, one.precision.mean) >= NAMED
+    return (
+        attack.tokens is not None
+        and attack.precision is not None
+        and min(attack.tokens.mean, attack.precision.mean) >= NAMED
+    )
 
 
-def too_rough(one: AttackVerdict) -> bool:
+def too_rough(attack: AttackVerdict) -> bool:
     """Whether a leak worth knowing could hide in the interval."""
-    return one.trials < ENOUGH_TRIALS or one.leak.high - one.control.mean >= one.scale.near
+    return attack.trials < ENOUGH_TRIALS or attack.leak.high - attack.control.mean >= attack.scale.near
 
 
 def strongest(attacks: Sequence[AttackVerdict]) -> AttackVerdict:
     """The attack that read most."""
-    return max(attacks, key=lambda one: (one.leak.mean, one.whole.mean))
+    return max(attacks, key=lambda attack: (attack.leak.mean, attack.whole.mean))

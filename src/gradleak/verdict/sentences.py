@@ -26,13 +26,13 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
     score = f"{scale.labelled(best.leak)}, guessing without the update {scale.format(best.control)}"
     match level:
         case "critical":
-            most = max(attacks, key=lambda one: one.whole.mean)
+            most = max(attacks, key=lambda attack: attack.whole.mean)
             by = "" if most == best else f" by {best.attack}"
             return f"Critical: {most.attack} read back {_whole(most)} ({score}{by})."
         case "high":
             return f"High: {best.attack} read back much of the {scale.content}, {_whole(best)} ({score})."
         case "moderate" if not any(map(clearly_leaks, attacks)):
-            named = next(one for one in attacks if names_tokens(one))
+            named = next(attack for attack in attacks if names_tokens(attack))
             assert named.tokens is not None
             return (
                 f"Moderate: {named.attack} named {named.tokens} % of the batch's tokens, but no sentence was "
@@ -50,15 +50,15 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
                 f"Unclear: the strongest attack, {best.attack}, is not clearly above guessing ({score}), but "
                 f"{_rough(attacks)}: more trials would tell."
             )
-    tried = enumerated([f"{one.attack} ({counted(one.trials, 'trial')})" for one in attacks])
+    tried = enumerated([f"{attack.attack} ({counted(attack.trials, 'trial')})" for attack in attacks])
     return f"No leak shown by {tried}: run to the end, none of it read clearly more than guessing ({score})."
 
 
-def leaked_words(one: AttackVerdict) -> list[str]:
+def leaked_words(attack: AttackVerdict) -> list[str]:
     """What came back, counted in sentences, names and numbers, or in images."""
-    leaked = one.leaked
+    leaked = attack.leaked
     proved = f", {leaked.certified} of them with a proof in the update itself" if leaked.certified else ""
-    lines = [f"{_count(one)} came back {one.scale.came_back}{proved}."]
+    lines = [f"{_count(attack)} came back {attack.scale.came_back}{proved}."]
     if leaked.pieces is not None:
         guessed = leaked.guessed
         names = _share("name", leaked.pieces.names, None if guessed is None else guessed.names)
@@ -67,31 +67,33 @@ def leaked_words(one: AttackVerdict) -> list[str]:
     return [line[0].upper() + line[1:] for line in lines]
 
 
-def obstacle_words(one: AttackVerdict) -> list[str]:
+def obstacle_words(attack: AttackVerdict) -> list[str]:
     """Why an attack did not read more, a line an obstacle."""
-    return [f"{obstacle.text} ({obstacle.trials} of {counted(one.trials, 'trial')})" for obstacle in one.obstacles]
+    return [
+        f"{obstacle.text} ({obstacle.trials} of {counted(attack.trials, 'trial')})" for obstacle in attack.obstacles
+    ]
 
 
-def attack_words(one: AttackVerdict) -> str:
+def attack_words(attack: AttackVerdict) -> str:
     """One attack's score beside its control."""
-    cut = f", {one.unfinished} of them cut short" if one.unfinished else ""
-    named = f"{one.tokens} % of the tokens, " if one.tokens is not None else ""
+    cut = f", {attack.unfinished} of them cut short" if attack.unfinished else ""
+    named = f"{attack.tokens} % of the tokens, " if attack.tokens is not None else ""
     return (
-        f"{one.attack}: {one.scale.labelled(one.leak)} against {one.scale.format(one.control)} of guessing, "
-        f"{named}{_whole(one)}, {counted(one.trials, 'trial')}{cut}"
+        f"{attack.attack}: {attack.scale.labelled(attack.leak)} against {attack.scale.format(attack.control)} of "
+        f"guessing, {named}{_whole(attack)}, {counted(attack.trials, 'trial')}{cut}"
     )
 
 
 def strongest_of(verdict: ScenarioVerdict) -> AttackVerdict:
-    return next(one for one in verdict.attacks if one.attack == verdict.strongest)
+    return next(attack for attack in verdict.attacks if attack.attack == verdict.strongest)
 
 
-def _whole(one: AttackVerdict) -> str:
-    return f"{_count(one)} {one.scale.came_back}"
+def _whole(attack: AttackVerdict) -> str:
+    return f"{_count(attack)} {attack.scale.came_back}"
 
 
-def _count(one: AttackVerdict) -> str:
-    return f"{one.leaked.whole} of {counted(one.leaked.sentences, one.scale.noun)}"
+def _count(attack: AttackVerdict) -> str:
+    return f"{attack.leaked.whole} of {counted(attack.leaked.sentences, attack.scale.noun)}"
 
 
 def _share(noun: str, count: Count, guessed: Count | None) -> str:
@@ -107,14 +109,14 @@ def _share(noun: str, count: Count, guessed: Count | None) -> str:
 
 def _cut(attacks: Sequence[AttackVerdict], missing: int) -> str:
     """What did not run to its end."""
-    cut = sum(one.unfinished for one in attacks)
-    parts = [f"{cut} of {counted(sum(one.trials for one in attacks), 'trial')} cut short"] if cut else []
+    cut = sum(attack.unfinished for attack in attacks)
+    parts = [f"{cut} of {counted(sum(attack.trials for attack in attacks), 'trial')} cut short"] if cut else []
     parts += [f"{counted(missing, 'planned attempt')} without a result"] if missing else []
     return enumerated(parts)
 
 
 def _rough(attacks: Sequence[AttackVerdict]) -> str:
-    few = min(one.trials for one in attacks)
+    few = min(attack.trials for attack in attacks)
     if few < ENOUGH_TRIALS:
         return (
             f"{counted(few, 'trial')} can hide much (at least {ENOUGH_TRIALS} are needed to say that none was shown)"

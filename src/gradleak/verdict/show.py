@@ -16,7 +16,7 @@ STYLES: dict[Level, str] = {
     "critical": "bold red", "high": "red", "moderate": "yellow", "unfinished": "magenta", "unclear": "cyan",
     "not shown": "bold",
 }  # fmt: skip
-# Scenarios told in full before the rest is left to the table.
+# Scenarios printed in full before the rest is left to the table.
 IN_FULL = 3
 ALWAYS = ("defence", "level", "leak", "guessing", "whole")
 
@@ -25,11 +25,11 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     """One scenario in full; of many a table first, then the worst in full."""
     if len(verdict.scenarios) > 1:
         console.print(scenario_table(verdict))
-    for one in verdict.scenarios[:IN_FULL]:
-        print_scenario(one, console, named=len(verdict.scenarios) > 1)
+    for scenario in verdict.scenarios[:IN_FULL]:
+        print_scenario(scenario, console, named=len(verdict.scenarios) > 1)
     if len(verdict.scenarios) > IN_FULL:
         rest = len(verdict.scenarios) - IN_FULL
-        console.print(f"\n{counted(rest, 'more scenario')} told in full in verdict.json and in the report.")
+        console.print(f"\n{counted(rest, 'more scenario')} in full in verdict.json and in the report.")
     if verdict.missing:
         few = ", ".join(verdict.missing[:IN_FULL])
         more = ", ..." if len(verdict.missing) > IN_FULL else ""
@@ -40,20 +40,20 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(f"\n{verdict.caveat}", style="dim")
 
 
-def print_scenario(one: ScenarioVerdict, console: Console, named: bool = False) -> None:
+def print_scenario(scenario: ScenarioVerdict, console: Console, named: bool = False) -> None:
     console.print()
     if named:
-        console.print(f"{one.scenario}, defence {one.defense}", style="dim", markup=False, highlight=False)
-    console.print(one.headline, style=STYLES[one.level], markup=False, highlight=False)
-    for line in leaked_words(strongest_of(one)):
+        console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim", markup=False, highlight=False)
+    console.print(scenario.headline, style=STYLES[scenario.level], markup=False, highlight=False)
+    for line in leaked_words(strongest_of(scenario)):
         _line(line, console)
-    for attack in one.attacks:
-        if len(one.attacks) > 1:
+    for attack in scenario.attacks:
+        if len(scenario.attacks) > 1:
             _line(attack_words(attack), console)
         for why in obstacle_words(attack):
             _line(f"{attack.attack} did not read more: {why}", console)
-    if one.change:
-        _line(one.change, console)
+    if scenario.change:
+        _line(scenario.change, console)
 
 
 def scenario_table(verdict: Verdict) -> Table:
@@ -63,7 +63,7 @@ def scenario_table(verdict: Verdict) -> Table:
         title_justify="left",
         box=SIMPLE_HEAD,
     )
-    lines = [_line_of(one) for one in verdict.scenarios]
+    lines = [_line_of(scenario) for scenario in verdict.scenarios]
     kept = [name for name in lines[0] if len({line[name].plain for line in lines}) > 1 or name in ALWAYS]
     for name in kept:
         table.add_column(name, overflow="fold")
@@ -73,17 +73,17 @@ def scenario_table(verdict: Verdict) -> Table:
 
 
 def _measures(verdict: Verdict) -> str:
-    return enumerated(list(dict.fromkeys(strongest_of(one).scale.label for one in verdict.scenarios)))
+    return enumerated(list(dict.fromkeys(strongest_of(scenario).scale.label for scenario in verdict.scenarios)))
 
 
-def _line_of(one: ScenarioVerdict) -> dict[str, Text]:
-    best = strongest_of(one)
+def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
+    best = strongest_of(scenario)
     pieces = best.leaked.pieces
     counts = [None, None] if pieces is None else [pieces.names, pieces.numbers]
     return {
-        "scenario": Text(one.scenario),
-        "defence": Text(one.defense),
-        "level": Text(one.level, style=STYLES[one.level]),
+        "scenario": Text(scenario.scenario),
+        "defence": Text(scenario.defense),
+        "level": Text(scenario.level, style=STYLES[scenario.level]),
         "strongest": Text(best.attack),
         "leak": Text(best.scale.format(best.leak)),
         "guessing": Text(best.scale.format(best.control)),

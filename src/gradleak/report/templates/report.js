@@ -130,10 +130,10 @@
       const made = inside.insertRow();
       for (const name of names) made.insertCell().textContent = one[name];
       made.insertCell().append(recovered(one));
-      const told = data.scores.filter((name) => one[name] !== null).map((name) => `${labels[name]} ${Math.round(one[name])}`);
+      const scores = data.scores.filter((name) => one[name] !== null).map((name) => `${labels[name]} ${Math.round(one[name])}`);
       const pieces = one.names === null ? [] : [`names ${one.names_found} of ${one.names}`, `numbers ${one.numbers_found} of ${one.numbers}`];
       const about = [`trial ${one.trial}`, `confidence ${one.confidence}`, ...(one.stage ? [`found by ${one.stage}`] : []), `${one.seconds} s`];
-      made.insertCell().textContent = [...told, ...pieces, ...about].join(" · ");
+      made.insertCell().textContent = [...scores, ...pieces, ...about].join(" · ");
     }
     $("#one-body").replaceChildren(element("blockquote", "", row.truth), table);
     dialog.showModal();

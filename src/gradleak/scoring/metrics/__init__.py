@@ -39,7 +39,7 @@ _own: dict[str, Metric] = {}
 
 def choose_metrics(modality: Modality, asked: Sequence[str | Metric] = ()) -> list[Metric]:
     """Every metric of a modality that is not optional, and those that were asked for, in the order of tables."""
-    wanted = {metric.name: metric for metric in _known(modality) if not metric.optional}
+    wanted = {metric.name: metric for metric in known_metrics(modality) if not metric.optional}
     for each in asked:
         metric = METRICS.get(each) if isinstance(each, str) else each
         if metric.modality != modality:
@@ -59,9 +59,15 @@ def prepare_metrics(modality: Modality, asked: Sequence[str | Metric], progress:
             metric.prepare(progress)
 
 
+def known_metrics(modality: Modality | None = None) -> list[Metric]:
+    """All metrics that are registered, or those of a modality, in the order of tables."""
+    every = [METRICS.get(name) for name in in_order(METRICS.names())]
+    return [metric for metric in every if modality in (None, metric.modality)]
+
+
 def metric_names(modality: Modality | None = None) -> list[str]:
     """The names of all metrics, or of those of a modality, in the order of tables."""
-    return [metric.name for metric in _known(modality)]
+    return [metric.name for metric in known_metrics(modality)]
 
 
 def find_metric(name: str) -> Metric | None:
@@ -123,8 +129,3 @@ def in_order(names: Iterable[str]) -> list[str]:
     """The built-in ones in the order of tables, then the others as they come."""
     given = list(names)
     return [*(name for name in _BUILT_IN if name in given), *(name for name in given if name not in _BUILT_IN)]
-
-
-def _known(modality: Modality | None) -> list[Metric]:
-    every = [METRICS.get(name) for name in in_order(METRICS.names())]
-    return [metric for metric in every if modality in (None, metric.modality)]

@@ -71,7 +71,7 @@ class Lpips:
         if min(images.shape[-2:]) < LEAST:
             images = F.interpolate(images, size=(LEAST, LEAST), mode="bilinear", antialias=True)
         states = (2 * images - 1 - torch.tensor(SHIFT)[:, None, None]) / torch.tensor(SCALE)[:, None, None]
-        found = []
+        features = []
         for (stride, padding, pool, compared), kernel, bias in zip(
             self.layers, self.kernels, self.biases, strict=True
         ):
@@ -79,8 +79,8 @@ class Lpips:
                 states = F.max_pool2d(states, *pool)
             states = F.conv2d(states, kernel, bias, stride, padding).relu()
             if compared:
-                found.append(states)
-        return found
+                features.append(states)
+        return features
 
 
 @functools.cache
@@ -92,12 +92,12 @@ def load_lpips(backbone: Backbone = "vgg16") -> Lpips:
 def read_arrays(path: Path) -> dict[str, Any]:
     """Nested tables of arrays out of a pickle, which may name nothing but numpy arrays."""
     try:
-        found = _ArrayUnpickler(io.BytesIO(path.read_bytes())).load()
+        arrays = _ArrayUnpickler(io.BytesIO(path.read_bytes())).load()
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise GradleakError(f"{path} does not hold plain arrays: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(arrays, dict):
         raise GradleakError(f"{path} does not hold a table of arrays")
-    return found
+    return arrays
 
 
 class _ArrayUnpickler(pickle.Unpickler):

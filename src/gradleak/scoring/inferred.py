@@ -1,4 +1,4 @@
-"""How many of the labels, lengths and tokens that an attack was not told it found."""
+"""How right an attack was about labels, lengths and tokens that it was not given and had to infer."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from collections.abc import Collection, Sequence
 from gradleak.attacks.base import Reconstruction
 
 
-def found_accuracy(
+def inferred_accuracy(
     reconstruction: Reconstruction, labels: Sequence[int] | None, lengths: Sequence[int], tokens: Collection[str]
 ) -> dict[str, float]:
     """Percent of each that is right, as a bag: which sentence of a batch has which is not asked.
 
-    For the tokens of an attack that looks for these alone: how many of them it found, and how many of those it
-    named were there.
+    Of an attack that looks for tokens alone: how many of them it named, and how many of those it named were there.
 
     >>> guess = Reconstruction(sentences=[], labels=[0, 1], lengths=[7, 9], found=["lengths", "labels"])
-    >>> found_accuracy(guess, [1, 1], [9, 7], ())
+    >>> inferred_accuracy(guess, [1, 1], [9, 7], ())
     {'lengths': 100.0, 'labels': 50.0}
-    >>> found_accuracy(Reconstruction(sentences=[], bag={"a": 1.0, "b": 0.5}, found=["bag"]), None, [3], ["a", "c"])
+    >>> inferred_accuracy(Reconstruction(bag={"a": 1.0, "b": 0.5}, found=["bag"]), None, [3], ["a", "c"])
     {'bag recall': 50.0, 'bag precision': 50.0}
-    >>> found_accuracy(Reconstruction(lengths=[5, 6, 7, 8], found=["lengths"]), None, [7], ())
+    >>> inferred_accuracy(Reconstruction(lengths=[5, 6, 7, 8], found=["lengths"]), None, [7], ())
     {'lengths': 25.0}
     """
     truth = {"labels": labels, "lengths": lengths}
     guesses = {"labels": reconstruction.labels, "lengths": reconstruction.lengths}
-    found = {name: _share(truth[name] or (), guesses[name] or ()) for name in reconstruction.found if name in truth}
+    accuracy = {
+        name: _share(truth[name] or (), guesses[name] or ()) for name in reconstruction.found if name in truth
+    }
     if "bag" in reconstruction.found:
         there, named = set(tokens), set(reconstruction.bag)
-        found["bag recall"] = 100 * len(there & named) / max(1, len(there))
-        found["bag precision"] = 100 * len(there & named) / max(1, len(named))
-    return found
+        accuracy["bag recall"] = 100 * len(there & named) / max(1, len(there))
+        accuracy["bag precision"] = 100 * len(there & named) / max(1, len(named))
+    return accuracy
 
 
 def _share(truth: Sequence[int], guess: Sequence[int]) -> float:
