@@ -20,7 +20,8 @@ from gradleak.scoring.interval import Interval
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import SCALES, Scale
 from gradleak.scoring.score import Pair
-from gradleak.updates.update import ClientRule, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.update import Update
 
 FILE = "results.json"
 
