@@ -10,7 +10,7 @@ from gradleak.scoring.metrics.nerr import entity_recall
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
 from gradleak.scoring.text import rouge
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 _PAIRS = [
     ("Rosa moved to ward six.", "rosa moved six to", ["Rosa", "ward six"]),

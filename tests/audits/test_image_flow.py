@@ -115,7 +115,7 @@ def test_local_steps_and_clipping_work_on_images_too(model):
     ("settings", "pictures", "message"),
     [
         ({"defenses": ["frozen"]}, blobs(1), "frozen:parts=embeddings is for text models"),
-        ({"known": ("lengths",)}, blobs(1), "unknown grant 'lengths'; of images there are"),
+        ({"known": ("lengths",)}, blobs(1), "unknown value 'lengths'; of images there are"),
         ({}, blobs(1, side=20), "the images are 3 × 20 × 20"),
         ({}, blobs(0), "at least one image"),
     ],

@@ -1,4 +1,4 @@
-"""The client's update is the plain gradient, grants only what it is told to, and trials are drawn once."""
+"""The client's update is the plain gradient, says only what the attacker may know, and trials are drawn once."""
 
 import pytest
 import torch
@@ -38,10 +38,10 @@ def test_only_what_is_granted_is_told(tiny_bert):
     told = Client(tiny_bert, TOLD).update(TEXTS, [0, 1, 1]).known
     assert (told.batch_size, told.labels) == (3, (0, 1, 1))
     assert told.lengths == tuple(tiny_bert.encode(TEXTS).lengths)
-    assert Client(tiny_bert).update(TEXTS, [0, 1, 1]).known.granted == ("batch_size",)
+    assert Client(tiny_bert).update(TEXTS, [0, 1, 1]).known.names == ("batch_size",)
     nothing = Client(tiny_bert, known=()).update(TEXTS, [0, 1, 1])
-    assert nothing.known.granted == ()
-    with pytest.raises(GradleakError, match="unknown grant"):
+    assert nothing.known.names == ()
+    with pytest.raises(GradleakError, match="unknown value"):
         Client(tiny_bert, known=("truth",))
 
 

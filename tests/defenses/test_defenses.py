@@ -13,7 +13,7 @@ from gradleak.defenses import DEFENSES, parse_defenses
 from gradleak.defenses.base import Defense
 from gradleak.defenses.prune import Pruning
 from gradleak.defenses.quantize import rounded
-from gradleak.models.selection import layer_numbers
+from gradleak.models.selection_text import layer_numbers
 
 LABELS = [0, 1, 1]
 WORDS = "bert.embeddings.word_embeddings.weight"

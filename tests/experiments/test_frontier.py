@@ -113,7 +113,7 @@ def test_attacks_are_refused_before_any_work(place, tmp_path, attack, message):
         ("defenses: noise", "must be a list"),
         ("defenses: [{noise: 1}]", "must be a list"),
         ("defenses: ['nose:sigma=1']", "unknown defence 'nose'; did you mean 'noise'"),
-        ("known: [label]", "unknown grant 'label'; did you mean 'labels'"),
+        ("known: [label]", "unknown value 'label'; did you mean 'labels'"),
         ("trials: 0", "trials: Input should be greater"),
         ("window: 1", "window: Input should be greater"),
         ("observe: head", "unknown key 'observe'"),

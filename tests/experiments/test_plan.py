@@ -87,7 +87,7 @@ def test_the_same_cell_listed_twice_is_one(make):
         ("defenses: {noise: 1}", "must be a list"),
         ("clients: [fedfoo]", "client 'fedfoo'"),
         ("observe: ['layer:x']", "layer"),
-        ("known: [secrets]", "unknown grant 'secrets'"),
+        ("known: [secrets]", "unknown value 'secrets'"),
         ("batch_sizes: [0]", "at least 1 sentence"),
         ("seeds: 2000000", "is the limit"),
         ("seeds: &a [0]\ntrials: *a", "aliases"),

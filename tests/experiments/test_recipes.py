@@ -15,9 +15,9 @@ from gradleak.defenses import parse_defenses
 from gradleak.experiments.recipes.recipe import UtilityPart, load_recipe, recipe_names
 from gradleak.experiments.recipes.table import markdown, write_markdown
 from gradleak.models.load import modality_of_source
-from gradleak.models.selection import parse_selection
+from gradleak.models.selection_text import parse_selection
 from gradleak.training.rounds import RoundSettings
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 INLINE = RunOptions(executor="inline")
 RECIPE = """

@@ -15,7 +15,8 @@ from torch import nn
 
 from gradleak import Client, GradleakError, ImageClient, ImageModel, TextModel, attack, load_model
 from gradleak.models.families import ROLES
-from gradleak.models.selection import LETTERS, count_parameters, parse_selection, selected, share_of
+from gradleak.models.selection import count_parameters, selected, share_of
+from gradleak.models.selection_text import LETTERS, parse_selection
 
 
 def labels_of(model: TextModel) -> list[int] | None:

@@ -16,10 +16,11 @@ from tiny import TEXTS, tiny_model
 from gradleak import Client, GradleakError, load_model, load_update
 from gradleak.cli import app
 from gradleak.models.load import save_model
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.convert import SPLIT, convert_gradient, convert_weights, read_foreign
 from gradleak.updates.integrations.recording import optimizer_note
+from gradleak.updates.tensor_files import read_header
 from gradleak.updates.unpack import unpack
-from gradleak.updates.update import ClientRule, read_header
 
 LABELS = [0, 1, 1]
 RULE = ClientRule.parse("fedavg:epochs=2,batch=3,lr=0.1")

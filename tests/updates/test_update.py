@@ -13,8 +13,11 @@ from safetensors.torch import save_file
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, attack, load_update
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.gradient import as_gradient
-from gradleak.updates.update import MANIFEST, TENSORS, ClientRule, Known, Manifest, Update, read_header
+from gradleak.updates.manifest import Known, Manifest
+from gradleak.updates.tensor_files import read_header
+from gradleak.updates.update import MANIFEST, TENSORS, Update
 
 
 @pytest.fixture

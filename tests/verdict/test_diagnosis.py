@@ -4,7 +4,7 @@ import pytest
 from invented import audit
 
 from gradleak.attacks.reasons import WORDS, Reason
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 from gradleak.verdict.judge import judge
 
 NO_GAP = Reason(kind="no-gap", about="query", numbers={"largest": 1.0, "smallest": 0.1, "limit": 16})

@@ -23,7 +23,8 @@ from gradleak.scoring.metrics import counts_of, figure, format_score, labels_of
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import SCALES, Scale
 from gradleak.scoring.score import Pair
-from gradleak.updates.update import ClientRule, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.update import Update
 
 if TYPE_CHECKING:
     import pandas

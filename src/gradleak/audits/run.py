@@ -142,7 +142,7 @@ class ClientSide:
         update = self.modality.update(self.client, self.batches[i], self._client_seed(i))
         if i == 0:
             self.observed = observed(update, self.spec.observe, self.model)
-            self.known, self.defenses = update.known.granted, update.manifest.defenses
+            self.known, self.defenses = update.known.names, update.manifest.defenses
             progress.say(self.observed.sentence)
         return update
 

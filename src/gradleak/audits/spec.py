@@ -1,15 +1,15 @@
 """Everything an audit can be asked, each setting declared once.
 
 The options of the command line, the keys of YAML files, the keywords of `gradleak.audit` and the cells of experiments
-all come from the fields of `AuditSpec`. To add a setting, add a field and use it. Nothing here loads torch before a
-value is checked, so that the command line can list its options at once.
+all come from the fields of `AuditSpec`. To add a setting, add a field and use it. Nothing imported here loads torch,
+so that the command line can list its options at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
@@ -19,10 +19,10 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
+from gradleak.models.selection_text import parse_selection
 from gradleak.models.tasks import Task
-
-if TYPE_CHECKING:
-    from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.manifest import KNOWABLE
 
 # A task as users write it: `lm` is short for `causal-lm`.
 TaskName = Annotated[Task, BeforeValidator(lambda name: "causal-lm" if name == "lm" else name)]
@@ -122,27 +122,21 @@ class AuditSpec(BaseModel):
 
     @field_validator("known")
     @classmethod
-    def _grants(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        from gradleak.updates.update import GRANTS
-
-        unknown = sorted(set(names) - set(GRANTS))
+    def _knowable(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = sorted(set(names) - set(KNOWABLE))
         if unknown:
-            raise GradleakError(f"known: unknown grant {unknown[0]!r}; {suggest(unknown[0], GRANTS)}")
+            raise GradleakError(f"known: unknown value {unknown[0]!r}; {suggest(unknown[0], KNOWABLE)}")
         return names
 
     @field_validator("client")
     @classmethod
     def _rule(cls, text: str) -> str:
-        from gradleak.updates.update import ClientRule
-
         ClientRule.parse(text)
         return text
 
     @field_validator("observe")
     @classmethod
     def _part(cls, text: str) -> str:
-        from gradleak.models.selection import parse_selection
-
         parse_selection(text)
         return text
 
@@ -163,8 +157,6 @@ class AuditSpec(BaseModel):
 
     @property
     def rule(self) -> ClientRule:
-        from gradleak.updates.update import ClientRule
-
         return ClientRule.parse(self.client)
 
     @property

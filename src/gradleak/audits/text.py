@@ -26,7 +26,8 @@ from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Score, score
 from gradleak.scoring.truth import truth_distance
 from gradleak.training.text import TextLearner
-from gradleak.updates.update import Known, Update
+from gradleak.updates.manifest import Known
+from gradleak.updates.update import Update
 
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10

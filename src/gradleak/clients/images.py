@@ -24,7 +24,7 @@ class ImageClient(Sender):
 
     model: ImageModel
     modality = "images"
-    grants = ("batch_size", "labels")
+    knowable = ("batch_size", "labels")
 
     def update(self, pictures: Pictures, seed: int = 0) -> Update:
         """Train on the images and return what would be sent; `seed` fixes dropout and noise."""

@@ -15,49 +15,53 @@ from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
 from gradleak.defenses.chains import chain_gradient
 from gradleak.models.base import Examples, Target
-from gradleak.models.selection import ALL, selected
+from gradleak.models.selection import selected
+from gradleak.models.selection_text import ALL
 from gradleak.models.tasks import Modality
-from gradleak.updates.update import GRANTS, ClientRule, Known, Manifest, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.manifest import KNOWABLE, Known, Manifest
+from gradleak.updates.update import Update
 
 # What an attacker knows unless the audit says otherwise.
-DEFAULT_GRANTS = ("batch_size",)
+DEFAULT_KNOWN = ("batch_size",)
 
 
 class Sender:
     """The part of a federated client that does not depend on what its examples are."""
 
     modality: ClassVar[Modality]
-    grants: ClassVar[tuple[str, ...]] = GRANTS  # what can be known of its batches
+    knowable: ClassVar[tuple[str, ...]] = KNOWABLE  # what can be known of its batches
 
     def __init__(
         self,
         model: Target,
-        known: Collection[str] = DEFAULT_GRANTS,
+        known: Collection[str] = DEFAULT_KNOWN,
         client: ClientRule | str = "fedsgd",
         defenses: Sequence[Defense | str] = (),
         observe: str = ALL,
     ) -> None:
-        """`known` is what the attacker is told; `client` and `defenses` may be texts, as on the command line.
+        """`known` is what the attacker knows beside the tensors, of `knowable`.
 
+        `client` and `defenses` may be texts, as on the command line.
         `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
         and defended as before, the rest does not reach the attacker.
         """
         if model.modality != self.modality:
             raise GradleakError(f"{type(self).__name__} is for {self.modality}; {model.name} reads {model.examples}")
-        strange = sorted(set(known) - set(self.grants))
+        strange = sorted(set(known) - set(self.knowable))
         if strange:
             raise GradleakError(
-                f"unknown grant {strange[0]!r}; of {model.examples} there are {', '.join(self.grants)}"
+                f"known: unknown value {strange[0]!r}; of {model.examples} there are {', '.join(self.knowable)}"
             )
         self.model = model
-        self.known = tuple(name for name in self.grants if name in known)
+        self.known = tuple(name for name in self.knowable if name in known)
         self.rule = ClientRule.parse(client) if isinstance(client, str) else client
         self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
         self.observe = observe
         self.observed = set(selected(observe, model))
 
     def send(self, batch: Examples, targets: Tensor, seed: int, facts: Mapping[str, Any]) -> Update:
-        """Train on a batch and give what would be sent; `facts` are what could be granted of it."""
+        """Train on a batch and give what would be sent; `facts` are what an attacker could know of it."""
         defended = self._defended(batch, targets, seed)
         tensors = {name: tensor for name, tensor in defended.items() if name in self.observed}
         if not tensors:

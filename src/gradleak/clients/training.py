@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.defenses.base import Gradient
 from gradleak.models.base import Examples, Target
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 
 def plain_gradient(model: Target, batch: Examples, targets: Tensor, names: Sequence[str]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from gradleak.models.base import Examples, Target
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 # The gradient of a batch by the named parameters, as one local step computes it.
 Gradient = Callable[[Target, Examples, Tensor, Sequence[str]], dict[str, Tensor]]

@@ -15,7 +15,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.defenses.accounting import epsilon, noise_for
 from gradleak.defenses.base import Defense, Gradient
 from gradleak.models.base import Examples, Target
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 
 class DpSgd(Defense):

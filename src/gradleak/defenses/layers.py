@@ -11,7 +11,8 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.base import Defense
 from gradleak.models.base import Target
-from gradleak.models.selection import layer_numbers, selected
+from gradleak.models.selection import selected
+from gradleak.models.selection_text import layer_numbers
 
 
 class SomeLayers(Defense):

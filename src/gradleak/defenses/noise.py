@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.defenses.base import Defense
 from gradleak.models.base import Target
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 
 class GaussianNoise(Defense):

@@ -36,7 +36,7 @@ from gradleak.models.tasks import TargetTask
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.training.perplexity import WORST
 from gradleak.training.rounds import RoundSettings, split
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 FILE = "utility.json"
 UNTRAINED = "untrained"

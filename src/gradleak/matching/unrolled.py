@@ -18,7 +18,7 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
 from gradleak.models.text import TextModel
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 
 class _Loss(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gradleak.models.tasks import Modality, TargetTask
 
 if TYPE_CHECKING:
-    from gradleak.updates.update import Known
+    from gradleak.updates.manifest import Known
 
 
 class Examples(Protocol):
@@ -113,7 +113,7 @@ class Target(ABC):
 
     @abstractmethod
     def check_known(self, known: Known) -> None:
-        """Refuse what a manifest grants if it cannot be true of this model."""
+        """Refuse what a manifest says is known if it cannot be true of this model."""
 
 
 def fused_with(tensors: Mapping[str, Sequence[str]], role: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from gradleak.models.base import Target
 from gradleak.models.loading import Loading
 
 if TYPE_CHECKING:
-    from gradleak.updates.update import Known
+    from gradleak.updates.manifest import Known
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ImageModel(Target):
 
     def check_known(self, known: Known) -> None:
         if known.lengths is not None:
-            raise GradleakError("the manifest grants lengths, which images do not have")
+            raise GradleakError("the manifest gives lengths, which images do not have")
         self.check_labels(known.labels or ())
 
     def check_labels(self, labels: tuple[int, ...]) -> None:

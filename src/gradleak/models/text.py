@@ -21,7 +21,7 @@ from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
 
 if TYPE_CHECKING:
-    from gradleak.updates.update import Known
+    from gradleak.updates.manifest import Known
 
 # Vocabulary entries that no text produces; tokenizers reserve them under such names.
 _RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
@@ -256,12 +256,10 @@ class TextModel(Target):
 
     def check_known(self, known: Known) -> None:
         if self.task == "classification" and any(not 0 <= y < self.num_labels for y in known.labels or ()):
-            raise GradleakError(
-                f"the manifest grants a label out of range; {self.name} has {self.num_labels} classes"
-            )
+            raise GradleakError(f"the manifest gives a label out of range; {self.name} has {self.num_labels} classes")
         frame = len(self.prefix) + len(self.suffix)
         if any(not frame < n <= self.max_length for n in known.lengths or ()):
-            raise GradleakError(f"the manifest grants a length outside {frame + 1} to {self.max_length}")
+            raise GradleakError(f"the manifest gives a length outside {frame + 1} to {self.max_length}")
 
 
 def text_target(model: Target, what: str) -> TextModel:

@@ -12,7 +12,8 @@ from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
 from gradleak.training.classes import classification_metrics
 from gradleak.training.learner import Learner, percent
-from gradleak.updates.update import ClientRule, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.update import Update
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from gradleak.clients.sender import Sender
 from gradleak.models.base import Target
 from gradleak.training.classes import classification_metrics
-from gradleak.updates.update import ClientRule, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.update import Update
 
 
 class Labelled(Protocol):

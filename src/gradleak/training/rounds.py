@@ -22,7 +22,7 @@ from gradleak.core.seeds import derive_seed
 from gradleak.defenses.chains import Chain
 from gradleak.models.base import Target
 from gradleak.training.learner import Learner
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 Model = TypeVar("Model", bound=Target)
 Item = TypeVar("Item")

@@ -12,7 +12,8 @@ from gradleak.models.text import TextModel
 from gradleak.training.finetune import evaluate
 from gradleak.training.learner import Learner, percent
 from gradleak.training.perplexity import perplexity
-from gradleak.updates.update import ClientRule, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.update import Update
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.load import save_model
 from gradleak.models.text import TextModel
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import Form
 from gradleak.updates.integrations.recording import Recorder, with_weights
+from gradleak.updates.tensor_files import read_tensors
 from gradleak.updates.unpack import SECONDS
-from gradleak.updates.update import ClientRule, read_tensors
 
 KINDS = (".safetensors", ".pt", ".pth", ".bin")
 SPLIT = "how the steps shared the sentences out is not known; each is taken as one over all of them"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradleak.audits.results import AttackInfo, Results, Scenario, Trial
 from gradleak.core.errors import GradleakError
-from gradleak.models.selection import ALL
+from gradleak.models.selection_text import ALL
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.metrics import range_of
 

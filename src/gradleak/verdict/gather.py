@@ -25,7 +25,7 @@ from gradleak.experiments.runner.cell import Status
 from gradleak.experiments.runner.store import PLAN, read_cells, read_plan
 from gradleak.models.tasks import Modality
 from gradleak.scoring.interval import Interval
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 from gradleak.verdict.attempts import Missing, selection
 from gradleak.verdict.judge import judge
 from gradleak.verdict.model import Verdict

@@ -15,7 +15,7 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
 
 try:
     from flwr.supercore.task_identity import TaskIdentity

@@ -16,8 +16,8 @@ from flwr.serverapp.strategy import FedAvg
 from tiny import tiny_model
 
 from gradleak import Client, GradleakError, attack, load_model, load_update
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.flower import GRID, UNEQUAL, record_on_client, record_on_server
-from gradleak.updates.update import ClientRule
 
 RULE = ClientRule.parse("fedavg:epochs=2,batch=1,lr=0.01")
 GRADIENT = ClientRule()
@@ -167,7 +167,7 @@ def test_another_model_is_refused_before_training(target, tmp_path):
 def test_what_is_no_strategy_and_what_cannot_be_granted(target, tmp_path):
     with pytest.raises(GradleakError, match="not a Flower strategy"):
         record_on_server(object(), tmp_path, target.module, target.tokenizer, client=RULE)
-    with pytest.raises(GradleakError, match="cannot grant 'labels'"):
+    with pytest.raises(GradleakError, match="cannot tell 'labels'"):
         record_on_client(tmp_path, target.module, client=RULE, known=("labels",))
 
 

@@ -11,8 +11,8 @@ from tiny import tiny_model
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
 from gradleak import Client, GradleakError, attack, load_model, load_update
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.hf_trainer import RecordUpdates
-from gradleak.updates.update import ClientRule
 
 TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves at noon on Friday.", "He owes."]
 LABELS = [0, 1, 1, 0]

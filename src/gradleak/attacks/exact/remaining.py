@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from gradleak.attacks.exact.peel import sentence_gradient
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.models.text import TextModel
-from gradleak.updates.update import ClientRule, Known, Update
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.manifest import Known
+from gradleak.updates.update import Update
 
 # How far from a whole number a share times the batch size may be, relative to it.
 ROUGHLY = 0.2

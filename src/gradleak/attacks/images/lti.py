@@ -26,7 +26,8 @@ from gradleak.core.progress import Progress
 from gradleak.data.pictures import Pictures
 from gradleak.defenses import parse_defenses
 from gradleak.models.image import ImageModel
-from gradleak.updates.update import Manifest, Update
+from gradleak.updates.manifest import Manifest
+from gradleak.updates.update import Update
 
 
 class ImageLtiOptions(AttackOptions):

@@ -12,7 +12,10 @@ from torch import Tensor
 from gradleak.attacks.inversion.training import Training, TrainSettings
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, replacing, write_text
-from gradleak.updates.update import MAX_MANIFEST_BYTES, ClientRule, Update, read_header
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.manifest import MAX_MANIFEST_BYTES
+from gradleak.updates.tensor_files import read_header
+from gradleak.updates.update import Update
 from gradleak.version import __version__
 
 WEIGHTS, MANIFEST = "inverter.safetensors", "manifest.json"

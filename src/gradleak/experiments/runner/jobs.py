@@ -19,7 +19,8 @@ from gradleak.defenses import parse_defenses
 from gradleak.defenses.chains import NONE, canonical, label
 from gradleak.scoring.metrics import METRICS
 from gradleak.training.rounds import RoundSettings
-from gradleak.updates.update import GRANTS, ClientRule
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.manifest import KNOWABLE
 
 
 class _Model(BaseModel):
@@ -71,7 +72,7 @@ class AuditJob(_Model):
             "client": str(_rule(spec.client)),
             "defenses": _chain(spec.defenses),
             "device": spec.device.partition(":")[0],
-            "known": [name for name in GRANTS if name in spec.known],
+            "known": [name for name in KNOWABLE if name in spec.known],
             "entities": "nerr" in spec.metrics,
         }
         later: dict[str, Any] = {

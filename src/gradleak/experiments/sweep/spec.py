@@ -17,8 +17,8 @@ from gradleak.core.yaml_files import read_yaml
 from gradleak.defenses.chains import Chain, chain_list, parse_chain
 from gradleak.experiments.runner.cell import Limits
 from gradleak.experiments.specs import AttackChoice, ExperimentSpec
-from gradleak.models.selection import ALL, parse_selection
-from gradleak.updates.update import ClientRule
+from gradleak.models.selection_text import ALL, parse_selection
+from gradleak.updates.client_rule import ClientRule
 
 MAX_CELLS = 1_000_000
 

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import save_model
-from gradleak.updates.integrations.recording import GRANTS, MODEL, Recorder, with_weights
-from gradleak.updates.update import ClientRule
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.integrations.recording import MODEL, RECORDABLE, Recorder, with_weights
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def record_on_server(
     rounds: Collection[int] = (1,),
     secure_aggregation: bool = False,
     defenses: Sequence[str] = (),
-    known: Collection[str] = GRANTS,
+    known: Collection[str] = RECORDABLE,
     notes: Sequence[str] = (),
 ) -> Any:
     """The strategy itself, which from now on writes the updates of the named rounds into `out`.
@@ -87,7 +87,7 @@ def record_on_client(
     client: ClientRule | str,
     rounds: Collection[int] = (1,),
     defenses: Sequence[str] = (),
-    known: Collection[str] = GRANTS,
+    known: Collection[str] = RECORDABLE,
     notes: Sequence[str] = (),
 ) -> Callable[[Any, Any, Callable[[Any, Any], Any]], Any]:
     """A mod that writes what this client sends in the named rounds.

@@ -21,9 +21,9 @@ from transformers import TrainerCallback
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import save_model
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import bare
 from gradleak.updates.integrations.recording import MODEL, Recorder, optimizer_note
-from gradleak.updates.update import ClientRule
 
 
 @dataclass(eq=False)

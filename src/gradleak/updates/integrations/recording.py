@@ -13,12 +13,15 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.base import fingerprint_of
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import Form, bare, difference
-from gradleak.updates.update import ClientRule, Known, Manifest, Update, check_finite
+from gradleak.updates.manifest import Known, Manifest
+from gradleak.updates.tensor_files import check_finite
+from gradleak.updates.update import Update
 
 MODEL = "model"
 # What a training can tell whoever sees its updates; labels and lengths do not pass through here.
-GRANTS = ("batch_size",)
+RECORDABLE = ("batch_size",)
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Recorder:
     form: Form
     rule: ClientRule
     defenses: tuple[str, ...] = ()
-    known: tuple[str, ...] = GRANTS
+    known: tuple[str, ...] = RECORDABLE
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -42,12 +45,12 @@ class Recorder:
         model: Any,
         client: ClientRule | str,
         defenses: Sequence[str] = (),
-        known: Collection[str] = GRANTS,
+        known: Collection[str] = RECORDABLE,
         notes: Sequence[str] = (),
     ) -> Recorder:
-        strange = sorted(set(known) - set(GRANTS))
+        strange = sorted(set(known) - set(RECORDABLE))
         if strange:
-            raise GradleakError(f"a recorded update cannot grant {strange[0]!r}; it can grant {', '.join(GRANTS)}")
+            raise GradleakError(f"known: recording cannot tell {strange[0]!r}; it can tell {', '.join(RECORDABLE)}")
         rule = ClientRule.parse(client) if isinstance(client, str) else client
         return cls(Path(out), Form.of(model), rule, tuple(defenses), tuple(known), tuple(notes))
 
