@@ -10,7 +10,7 @@ from tiny import TEXTS, TOLD, tiny_model
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.exact import encoders
 from gradleak.attacks.film.attack import Film, FilmOptions
-from gradleak.attacks.search.initial import AT_ONCE, MOST
+from gradleak.attacks.search.initialise import AT_ONCE, MOST
 from gradleak.core.budget import Budget
 from gradleak.matching.engine import FactorEngine
 

@@ -104,7 +104,7 @@ def test_too_little_signal_is_said(observe: str) -> None:
     model = wide("bert", "classification")
     update = Client(model, TOLD, observe=observe).update(TEXTS[2:], [1])
     (found,) = attack(update, model, "auto", **QUICK)
-    assert any("too little is seen" in note for note in found.notes)
+    assert any("holds too little" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("role", ["key", "ffn_in", "ffn_out"])
