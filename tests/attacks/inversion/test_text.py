@@ -205,7 +205,7 @@ def test_it_reads_texts_it_was_not_trained_on(model, trained):
 @pytest.mark.parametrize(
     ("client", "message"),
     [
-        ({"defenses": ["sign"]}, "with no defence, this one has sign"),
+        ({"defenses": ["sign"]}, "with no defence, this update has sign"),
         ({"observe": "layer:1"}, "other tensors"),
         ({"client": "fedavg:lr=0.1"}, "trained for fedsgd"),
     ],

@@ -52,9 +52,7 @@ class InverterManifest(BaseModel):
         if manifest.client != self.client:
             raise GradleakError(f"the inverter was trained for {self.client}, this update is of {manifest.client}")
         if manifest.known.size not in (None, 1):
-            raise GradleakError(
-                f"the inverter reads updates of a single example, this update is of {manifest.known.size}"
-            )
+            raise GradleakError(f"the inverter reads updates of one example, this update is of {manifest.known.size}")
         shapes = {name: tuple(tensor.shape) for name, tensor in update.tensors.items()}
         if shapes != self.tensors:
             different = sorted(set(shapes.items()) ^ set(self.tensors.items()))[0][0]
