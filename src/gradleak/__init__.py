@@ -17,7 +17,7 @@ from gradleak.version import __version__
 
 if TYPE_CHECKING:
     from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
-    from gradleak.attacks.inversion.run import train_inverter
+    from gradleak.attacks.inversion.train_text import train_inverter
     from gradleak.attacks.run import attack
     from gradleak.audits.results import Results, load_results
     from gradleak.audits.run import audit
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 # Imported on first use: torch and transformers take seconds to load, and `gradleak --help` needs neither.
 _HOMES = {
     "gradleak.attacks.base": ("Attack", "AttackContext", "AttackOptions", "Reconstruction", "Sentence"),
-    "gradleak.attacks.inversion.run": ("train_inverter",),
+    "gradleak.attacks.inversion.train_text": ("train_inverter",),
     "gradleak.attacks.run": ("attack",),
     "gradleak.audits.results": ("Results", "load_results"),
     "gradleak.audits.run": ("audit",),

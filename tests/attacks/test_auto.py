@@ -10,7 +10,7 @@ from tiny import TEXTS, TOLD, tiny_model
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.exact import encoders
 from gradleak.attacks.film.attack import Film, FilmOptions
-from gradleak.attacks.search.initial import AT_ONCE, MOST
+from gradleak.attacks.search.initialise import AT_ONCE, MOST
 from gradleak.core.budget import Budget
 from gradleak.matching.engine import FactorEngine
 
@@ -51,9 +51,9 @@ def test_what_proofs_leave_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round finds at most one sentence and there is one round: the rest goes to matching."""
     model = tiny_model("bert", "classification", layers=4, width=128)
     accept = encoders.EncoderRecovery._accept
-    monkeypatch.setattr(encoders.EncoderRecovery, "complete", property(lambda self: bool(self.found)))
+    monkeypatch.setattr(encoders.EncoderRecovery, "complete", property(lambda self: bool(self.recovered)))
     monkeypatch.setattr(
-        encoders.EncoderRecovery, "_accept", lambda self, tokens: not self.found and accept(self, tokens)
+        encoders.EncoderRecovery, "_accept", lambda self, tokens: not self.recovered and accept(self, tokens)
     )
     monkeypatch.setattr(encoders.Outcome, "complete", False)
     found_of = encoders.recover_encoder

@@ -10,9 +10,9 @@ from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.evidence.defended import Seen, grid_step, surviving, what_shows
-from gradleak.attacks.evidence.shares import signal_shares
-from gradleak.attacks.search.attack import adapted
+from gradleak.attacks.evidence.signal_fractions import signal_fractions
 from gradleak.attacks.search.lamp import LampCos, LampL2L1
+from gradleak.attacks.search.matching_attack import adapted
 from gradleak.defenses.quantize import rounded
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
@@ -66,7 +66,7 @@ def test_coarser_grids_leave_less_signal() -> None:
     model = tiny_model("bert", "classification", width=64)
     totals = []
     for bits in (3, 5, 8):
-        shares = signal_shares(update_of(model, f"quantize:bits={bits}"), model)
+        shares = signal_fractions(update_of(model, f"quantize:bits={bits}"), model)
         assert shares is not None
         totals.append(sum(shares.values()))
     assert totals == sorted(totals)

@@ -10,9 +10,9 @@ from tiny import CASES, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
 from gradleak import Client, TextModel, attack, load_model
 from gradleak.attacks.exact.attack import recover
+from gradleak.attacks.exact.contribution import sentence_gradient
 from gradleak.attacks.exact.endings import endings
 from gradleak.attacks.exact.growing import Prefix
-from gradleak.attacks.exact.peel import sentence_gradient
 from gradleak.attacks.exact.remaining import remaining
 from gradleak.attacks.spans.certify import Certifier
 from gradleak.core.budget import Budget

@@ -16,11 +16,11 @@ from torch import Tensor
 from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.attacks.evidence.rows import leverages, predicted_rows, standing_out
 from gradleak.attacks.evidence.tokens import _counts, tokens_of
-from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, Stock, distinct, search
-from gradleak.attacks.film.explained import Explainer, inverted
-from gradleak.attacks.film.reading import ExplainedReader, PlainReader
+from gradleak.attacks.film.attribution import Attribution, inverted
+from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, RemainingTokens, distinct, search
+from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.film.rearrange import rearranged
-from gradleak.attacks.film.starts import sentence_ends, start_tokens
+from gradleak.attacks.film.sentence_bounds import end_tokens, first_tokens
 from gradleak.bench.beam import WholeReader, _grown
 from gradleak.core.budget import Budget
 from gradleak.matching.sizes import GradientSizes
@@ -49,22 +49,22 @@ def test_an_inverted_matrix_times_the_matrix_is_its_rank(rows: int, columns: int
 
 def test_the_tokens_of_the_batch_explain_one_each_on_average(writer: TextModel) -> None:
     update = Client(writer).update(TEXTS)
-    shares = torch.cat(Explainer(writer, update).shares(writer.encode(TEXTS).sentences()))
+    shares = torch.cat(Attribution(writer, update).shares(writer.encode(TEXTS).sentences()))
     assert float(shares.mean()) == pytest.approx(1, abs=0.05)
 
 
 def test_other_sentences_explain_less(writer: TextModel) -> None:
-    explainer = Explainer(writer, Client(writer).update(TEXTS[:1]))
-    own, other = explainer.shares(writer.encode(TEXTS[:2]).sentences())
+    attribution = Attribution(writer, Client(writer).update(TEXTS[:1]))
+    own, other = attribution.shares(writer.encode(TEXTS[:2]).sentences())
     assert float(other.mean()) < 0.5 * float(own.mean())
 
 
 def test_reading_token_by_token_gives_the_same_shares(writer: TextModel) -> None:
-    explainer = Explainer(writer, Client(writer).update(TEXTS))
+    attribution = Attribution(writer, Client(writer).update(TEXTS))
     sentence = writer.encode(TEXTS[:1]).sentences()[0]
-    whole = explainer.shares([sentence])[0]
+    whole = attribution.shares([sentence])[0]
     bag = torch.arange(len(writer.token_embedding))
-    reader = ExplainedReader(explainer, bag)
+    reader = UpdateReader(attribution, bag)
     judged = [reader.first(torch.tensor([sentence[:1], sentence[:1]]))[1]]
     for token in sentence[1:-1]:
         judged.append(reader.further(torch.tensor([1, 0]), torch.tensor([token, token]))[1])
@@ -74,9 +74,9 @@ def test_reading_token_by_token_gives_the_same_shares(writer: TextModel) -> None
 
 def test_nothing_moves_where_nothing_was_sent(writer: TextModel) -> None:
     update = Client(writer, defenses=["layers:send=1"]).update(TEXTS)
-    explainer = Explainer(writer, update)
-    assert explainer.unit == 0
-    plain, moved = explainer.start().states(writer.encode(TEXTS[:1]).ids)
+    attribution = Attribution(writer, update)
+    assert attribution.unit == 0
+    plain, moved = attribution.reading().states(writer.encode(TEXTS[:1]).ids)
     assert torch.allclose(plain, moved, atol=1e-6)
     (found,) = attack(update, writer, "film", rounds=1, beams=4)
     assert any("no matrix of the upper layers" in note for note in found.notes)
@@ -151,7 +151,7 @@ def test_one_beam_is_greedy_search(writer: TextModel) -> None:
     bag = torch.arange(5, 60)
     settings = BeamSettings(beams=1, repeat=0, length=7, weight=0.0)
     (found,) = search(
-        PlainReader(writer, bag),
+        ModelReader(writer, bag),
         bag,
         [Grown((7,), (), ())],
         settings,
@@ -168,7 +168,7 @@ def test_a_search_keeps_to_its_rules(writer: TextModel) -> None:
     forbidden.add([10, 11, 12])
     settings = BeamSettings(beams=8, repeat=1, length=12, weight=0.0)
     found = search(
-        PlainReader(writer, bag),
+        ModelReader(writer, bag),
         bag,
         [Grown((token,), (), ()) for token in (10, 11, 12)],
         settings,
@@ -190,7 +190,7 @@ def test_without_shares_no_token_is_used_too_often_and_ends_come_late(writer: Te
     limits = {token: 1 + token % 2 for token in bag.tolist()}
     settings = BeamSettings(beams=8, repeat=0, length=12, weight=0.0, least=6, limits=limits)
     found = search(
-        PlainReader(writer, bag),
+        ModelReader(writer, bag),
         bag,
         [Grown((7,), (), ()), Grown((8,), (), ())],
         settings,
@@ -220,12 +220,12 @@ def test_ngrams_know_what_follows(tokens: list[int], size: int) -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=10))
-def test_a_stock_gives_a_sentence_once(tokens: list[int]) -> None:
-    stock = Stock({token: tokens.count(token) for token in tokens})
-    assert stock.take(tokens)
-    assert not stock.take(tokens)
-    assert stock.take([99])
-    assert Stock({}).take(tokens)
+def test_a_remaining_gives_a_sentence_once(tokens: list[int]) -> None:
+    remaining = RemainingTokens({token: tokens.count(token) for token in tokens})
+    assert remaining.take(tokens)
+    assert not remaining.take(tokens)
+    assert remaining.take([99])
+    assert RemainingTokens({}).take(tokens)
 
 
 # --- reordering -----------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_it_repeats_itself_and_says_what_it_found(writer: TextModel, score: str)
     assert first.sentences
     assert [s.tokens for s in first.sentences] == [s.tokens for s in again.sentences]
     assert first.found == ["bag", "lengths"]
-    names = set(first.bag) | set(writer.tokenizer.convert_ids_to_tokens(list(sentence_ends(writer))))
+    names = set(first.bag) | set(writer.tokenizer.convert_ids_to_tokens(list(end_tokens(writer))))
     for sentence in first.sentences:
         assert set(writer.tokenizer.convert_ids_to_tokens(sentence.tokens)) <= names
     ranks = [sentence.confidence for sentence in first.sentences]
@@ -312,9 +312,9 @@ def test_a_classifier_is_refused(tiny_bert: TextModel) -> None:
 
 def test_starts_and_ends(writer: TextModel) -> None:
     bag = torch.arange(5, len(writer.token_embedding))
-    starts = list(start_tokens(writer, bag))
+    starts = list(first_tokens(writer, bag))
     assert starts == writer.prefix if writer.prefix else len(starts) > 10
-    assert writer.tokenizer.get_vocab()["."] in sentence_ends(writer)
+    assert writer.tokenizer.get_vocab()["."] in end_tokens(writer)
 
 
 def test_sentences_of_a_real_language_model() -> None:
@@ -327,7 +327,7 @@ def test_sentences_of_a_real_language_model() -> None:
 
 def test_both_ways_of_searching_find_the_same(writer: TextModel) -> None:
     bag = torch.arange(5, 45)
-    whole, cached = (_grown(kind(writer, bag), bag, beams=6, length=8) for kind in (WholeReader, PlainReader))
+    whole, cached = (_grown(kind(writer, bag), bag, beams=6, length=8) for kind in (WholeReader, ModelReader))
     assert [one.tokens for one in whole] == [one.tokens for one in cached]
     for one, other in zip(whole, cached, strict=True):
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)

@@ -122,7 +122,7 @@ def test_batches_need_their_labels(model):
     (found,) = attacked(model, "ig", [blobs(3)], known=("batch_size", "labels"))
     assert len(found.images) == 3
     assert found.found == []
-    with pytest.raises(GradleakError, match="grant batch_size and labels"):
+    with pytest.raises(GradleakError, match="need batch_size and labels"):
         attacked(model, "ig", [blobs(3)])
 
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tiny import TEXTS, TOLD, tiny_model
 
 from gradleak import Client, GradleakError, load_model
+from gradleak.attacks.evidence.compositions import cheapest_compositions
 from gradleak.attacks.evidence.knowledge import gather
 from gradleak.attacks.evidence.labels import _nearest_counts, arrangements, label_counts, label_of_one
 from gradleak.attacks.evidence.lengths import _splits, length_guesses, longest_sentence, total_tokens
-from gradleak.attacks.evidence.sharing import sharings
-from gradleak.attacks.search.attack import MatchingOptions
-from gradleak.attacks.search.frame import empty_dummies
+from gradleak.attacks.search.empty_dummies import empty_dummies
+from gradleak.attacks.search.options import MatchingOptions
 from gradleak.attacks.search.reorder import MOVES, propose
 from gradleak.attacks.search.schedule import learning_rate
 from gradleak.attacks.search.vocabulary import Vocabulary
@@ -126,7 +126,7 @@ def test_sharings_come_in_the_order_of_a_full_list(wanted, size):
         return sum(abs(count - own) for count, own in zip(counts, wanted, strict=True))
 
     every = [counts for counts in itertools.product(range(size + 1), repeat=len(wanted)) if sum(counts) == size]
-    found = list(sharings(_nearest_counts(wanted, size), misfit, least=0, most=size, alike=False))
+    found = list(cheapest_compositions(_nearest_counts(wanted, size), misfit, least=0, most=size, unordered=False))
     assert sorted(found) == sorted(every)
     assert [misfit(counts) for counts in found] == pytest.approx(sorted(map(misfit, every)))
 

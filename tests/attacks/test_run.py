@@ -74,6 +74,8 @@ def test_updates_attacked_together_share_the_cost(tiny_bert, updates):
 
 def test_what_cannot_be_attacked_is_refused(tiny_bert, updates):
     class Short(Recorder):
+        name = "short"
+
         def run(self, updates, model, context):
             return []
 
@@ -81,7 +83,7 @@ def test_what_cannot_be_attacked_is_refused(tiny_bert, updates):
     sent = [ImageClient(image).update(blobs(1))]
     for method, model, given, context, message in (
         (Recorder(), tiny_bert, updates, AttackContext([1]), "as many seeds as updates: 3, not 1"),
-        (Short(), tiny_bert, updates, AttackContext([1, 2, 3]), "'recorder' gave 0 answers to 3 updates"),
+        (Short(), tiny_bert, updates, AttackContext([1, 2, 3]), "'short' gave 0 answers to 3 updates"),
         (Recorder(), image, sent, AttackContext([1]), "recorder attacks models of text"),
         (OfImages(), tiny_bert, updates, AttackContext([1, 2, 3]), "of-images attacks models of images"),
         (OfImages(), image, sent, AttackContext([1]), "needs auxiliary images"),

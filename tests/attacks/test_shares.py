@@ -5,21 +5,21 @@ from __future__ import annotations
 import torch
 
 from gradleak import Client, TextModel
-from gradleak.attacks.evidence.shares import signal_shares
+from gradleak.attacks.evidence.signal_fractions import signal_fractions
 from gradleak.updates.gradient import as_gradient
 
 TEXTS, LABELS = ["She sold the house in May.", "They never answered."], [0, 1]
 
 
 def test_a_gradient_has_no_rounding(tiny_bert: TextModel) -> None:
-    assert signal_shares(Client(tiny_bert).update(TEXTS, LABELS), tiny_bert) is None
+    assert signal_fractions(Client(tiny_bert).update(TEXTS, LABELS), tiny_bert) is None
 
 
 def test_shares_tell_which_parameters_are_drowned(tiny_bert: TextModel) -> None:
     """Where the share is high the difference points along the gradient, where it is low it does not."""
     gradient = Client(tiny_bert).update(TEXTS, LABELS).tensors
     sent = Client(tiny_bert, client="fedavg:batch=1,lr=3e-7").update(TEXTS, LABELS)
-    shares = signal_shares(sent, tiny_bert)
+    shares = signal_fractions(sent, tiny_bert)
     assert shares is not None
     approximate = as_gradient(sent).tensors
     apart = {
@@ -38,7 +38,7 @@ def test_shares_tell_which_parameters_are_drowned(tiny_bert: TextModel) -> None:
 def test_larger_steps_leave_more_signal(tiny_bert: TextModel) -> None:
     totals = []
     for lr in ("1e-6", "1e-4", "1e-2"):
-        shares = signal_shares(Client(tiny_bert, client=f"fedavg:lr={lr}").update(TEXTS, LABELS), tiny_bert)
+        shares = signal_fractions(Client(tiny_bert, client=f"fedavg:lr={lr}").update(TEXTS, LABELS), tiny_bert)
         assert shares is not None
         totals.append(sum(shares.values()))
     assert totals == sorted(totals)

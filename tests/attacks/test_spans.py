@@ -14,7 +14,7 @@ from gradleak.attacks.evidence.lengths import longest_sentence
 from gradleak.attacks.evidence.noise import noise_level, tail_level
 from gradleak.attacks.spans.candidates import TOLERANCE, Membership
 from gradleak.attacks.spans.spans import span_of
-from gradleak.attacks.spans.unmix import table_rows, unmix
+from gradleak.attacks.spans.unmix import embedding_rows, unmix
 
 
 @settings(deadline=None, max_examples=40)
@@ -109,7 +109,7 @@ def test_a_layer_that_sees_sums_tells_the_rows_of_both_tables() -> None:
     # Rows are those of the span's unit-norm matrix, and every pair is in the span of all sums.
     whole = span_of([torch.randn(30, 9, generator=generator).double() @ inputs.flatten(0, 1)])
     assert whole is not None
-    own, where = table_rows(whole, [matrix], inputs, torch.ones(3, 3, dtype=torch.bool))
+    own, where = embedding_rows(whole, [matrix], inputs, torch.ones(3, 3, dtype=torch.bool))
     assert torch.allclose(own * whole.scales[0], signals)
     assert torch.allclose(where[order] * whole.scales[0], signals)
 

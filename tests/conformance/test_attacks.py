@@ -174,8 +174,8 @@ def test_presets_fill_in_what_is_not_said(tiny_bert):
 
 
 def test_large_models_get_the_settings_published_for_them(tiny_bert, monkeypatch):
-    monkeypatch.setattr("gradleak.attacks.search.attack.LARGE_WIDTH", 16)
-    monkeypatch.setattr("gradleak.attacks.search.attack.LARGE_LAYERS", 2)
+    monkeypatch.setattr("gradleak.attacks.search.options.LARGE_WIDTH", 16)
+    monkeypatch.setattr("gradleak.attacks.search.options.LARGE_LAYERS", 2)
 
     def options(name, **settings):
         return ATTACKS.get(name).from_settings(settings).prepared(tiny_bert).options
@@ -195,7 +195,7 @@ def test_variants_weigh_sums_against_sums(tiny_bert):
 
 def test_discrete_at_the_end_is_used(tiny_bert):
     """With a prior that loves one order, the answer is in that order although no step saw it."""
-    from gradleak.attacks.search.search import MatchingSearch
+    from gradleak.attacks.search.optimise import MatchingSearch
 
     class Sorted:
         name = "sorted"
@@ -283,7 +283,7 @@ def test_polish_only_gets_closer(tiny, name):
     labels = [0, 1] if tiny.task == "classification" else None
     update = Client(tiny, TOLD).update(TEXTS[:2], labels)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradleak.attacks.search.search.polish", watched)
+        patch.setattr("gradleak.attacks.search.optimise.polish", watched)
         (found,) = attack(update, tiny, name, polish=3, **QUICK)
     ((before, after),) = distances
     assert bool((after <= before * (1 + 1e-5)).all())
@@ -294,7 +294,7 @@ def test_polish_only_gets_closer(tiny, name):
 def test_polish_finds_the_right_order(minilm):
     """Given the right words in a wrong order, with one of them wrong, real tokens settle it."""
     from gradleak.attacks.evidence.knowledge import gather
-    from gradleak.attacks.search.frame import empty_dummies
+    from gradleak.attacks.search.empty_dummies import empty_dummies
     from gradleak.attacks.search.polish import polish
     from gradleak.attacks.search.vocabulary import Vocabulary
     from gradleak.core.progress import SILENT

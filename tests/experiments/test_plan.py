@@ -175,7 +175,7 @@ def test_attacks_and_defences_face_the_same_private_batches():
 
 def test_code_counts_as_far_as_an_attack_reaches():
     tag = reached(["gradleak.attacks.search.tag"])
-    assert {"gradleak.attacks.search.search", "gradleak.matching.engine", "gradleak.priors.ngram"} <= tag
+    assert {"gradleak.attacks.search.optimise", "gradleak.matching.engine", "gradleak.priors.ngram"} <= tag
     assert "gradleak.attacks.film.attack" not in tag
     assert not any(name.startswith("gradleak.scoring") for name in tag)
     assert cell().hashes.code != cell(attack="film", options={}).hashes.code

@@ -1,11 +1,11 @@
-"""Invented audits: what attacks read, told by a few numbers."""
+"""Invented audits: what attacks read, given by a few numbers."""
 
 from __future__ import annotations
 
 from sample import sample_results
 
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.attacks.reasons import told
+from gradleak.attacks.reasons import reason_fields
 from gradleak.audits.results import AttackInfo, Results, Trial
 from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.pieces import Count, Pieces
@@ -44,7 +44,8 @@ def trial(index, leak, control, *, seed, reasons=(), status="completed", certifi
         truth=[truth],
         labels=[1],
         reconstruction=Reconstruction(
-            sentences=[Sentence(text=guess, tokens=[1], confidence=0.5, certified=certified)], **told(reasons)
+            sentences=[Sentence(text=guess, tokens=[1], confidence=0.5, certified=certified)],
+            **reason_fields(reasons),
         ),
         pairs=[
             Pair(truth=truth, reconstruction=guess, confidence=0.5, certified=certified, scores=scores, pieces=pieces)

@@ -1,4 +1,4 @@
-"""Attacks: they read updates and nothing else; those on images also auxiliary images that the attacker holds."""
+"""Attacks: they read updates and nothing else; attacks on images also auxiliary images of the attacker's own."""
 
 from __future__ import annotations
 

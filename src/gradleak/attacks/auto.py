@@ -1,4 +1,4 @@
-"""Auto: look at the update, prove what can be proved, let a language model write, and match what is left."""
+"""Auto: prove what can be proved, let a language model write sentences, and match gradients for the rest."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gradleak.attacks.exact.recovery import Outcome
 from gradleak.attacks.exact.remaining import remaining
 from gradleak.attacks.film.attack import Film
 from gradleak.attacks.reasons import Reason
-from gradleak.attacks.search.attack import MatchingAttack
 from gradleak.attacks.search.lamp import LampCos
+from gradleak.attacks.search.matching_attack import MatchingAttack
 from gradleak.attacks.search.subspace import Subspace
 from gradleak.attacks.spans.certify import attention_parts
 from gradleak.core.budget import StopReason
@@ -26,9 +26,9 @@ from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
-# The share of the time left that proving may take, so that matching has some if it is needed.
+# The share of the time left that proving may take, so that some remains for matching.
 EXACT_SHARE = 0.6
-# The share of what is left then that writing may take.
+# The share of the time left after that for writing.
 FILM_SHARE = 0.6
 
 
@@ -40,13 +40,13 @@ class AutoOptions(AttackOptions):
 
 
 class Auto(Attack):
-    """Exact recovery first; where it proves nothing of a language model, `film`; then matching on what is left.
+    """Exact recovery first; where it proves nothing of a language model, `film`; then matching on the rest.
 
-    Matching goes among the tokens the update points at, if it does.
+    If the update points at certain tokens, matching keeps to them.
     """
 
     name = "auto"
-    summary = "exact first, then film (language models), subspace or LAMP on what is left; what failed is said"
+    summary = "exact first, then film (language models), subspace or LAMP on the rest; says what failed"
     Options = AutoOptions
     options: AutoOptions
 
@@ -56,33 +56,33 @@ class Auto(Attack):
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         gradients = [as_gradient(update) for update in updates]
-        outcomes, found = self._prove(gradients, model, context)
-        written = self._write(gradients, outcomes, model, context, found)
+        outcomes, answers = self._prove(gradients, model, context)
+        written = self._write(gradients, outcomes, model, context, answers)
         budget = context.budget
-        for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, found, written):
-            if budget.over:  # matching was still to come, so what was done before does not complete the attack
+        for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, answers, written):
+            if budget.over:  # matching was still to come, so the attack is not complete
                 for number in numbers:
-                    found[number] = found[number].model_copy(update={"status": budget.reason})
+                    answers[number] = answers[number].model_copy(update={"status": budget.reason})
                 continue
             matched = attack.run(rest, model, context.for_updates(numbers))
             for number, more in zip(numbers, matched, strict=True):
-                found[number] = _merged(found[number], more, attack.name)
-        return found
+                answers[number] = _merged(answers[number], more, attack.name)
+        return answers
 
     def _prove(
         self, gradients: Sequence[Update], model: TextModel, context: AttackContext
     ) -> tuple[list[Outcome], list[Reconstruction]]:
-        outcomes, found, progress = [], [], context.progress
+        outcomes, answers, progress = [], [], context.progress
         progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
         for number, (gradient, seed) in enumerate(zip(gradients, context.seeds, strict=True)):
             # A hard update must not take the others' time.
             own = context.budget.part(EXACT_SHARE / (len(gradients) - number))
             outcome = recover(gradient, model, seed, own, show_in(progress, number))
             outcomes.append(outcome)
-            found.append(as_reconstruction(outcome, model, own))
+            answers.append(as_reconstruction(outcome, model, own))
             progress.advance(number + 1)
         progress.end()
-        return outcomes, found
+        return outcomes, answers
 
     def _write(
         self,
@@ -90,29 +90,30 @@ class Auto(Attack):
         outcomes: Sequence[Outcome],
         model: TextModel,
         context: AttackContext,
-        found: list[Reconstruction],
+        answers: list[Reconstruction],
     ) -> set[int]:
-        """Let a language model write sentences where nothing was proved, as behind the rank limit; whose it did.
+        """Let a language model write sentences where nothing was proved, as beyond the rank limit.
 
-        `film` tells only what explains enough of the update, so what it finds nothing in goes on to matching.
+        Returns the updates of which it wrote some. `film` keeps only sentences that explain enough of the update, so
+        an update without any goes on to matching.
         """
         if model.task != "causal-lm" or context.budget.over:
             return set()
-        open_ones = [n for n, outcome in enumerate(outcomes) if not outcome.complete and not outcome.sentences]
+        unproved = [n for n, outcome in enumerate(outcomes) if not outcome.complete and not outcome.sentences]
         film = Film()
-        share = context.for_updates(open_ones).with_budget(context.budget.part(FILM_SHARE))
-        portions = share.portions([gradients[n] for n in open_ones], film.at_once)
-        tried = [answer for portion, own in portions for answer in film.run(portion, model, own)]
+        share = context.for_updates(unproved).with_budget(context.budget.part(FILM_SHARE))
+        portions = share.portions([gradients[n] for n in unproved], film.at_once)
+        attempts = [answer for portion, own in portions for answer in film.run(portion, model, own)]
         written = set()
-        for number, more in zip(open_ones, tried, strict=True):
-            # Where shares cannot be had it judges by the model alone, which is never as sure as this.
+        for number, more in zip(unproved, attempts, strict=True):
+            # Without shares it judges by the model alone, and is never as sure as this.
             sure = [sentence for sentence in more.sentences if sentence.confidence >= film.options.keep]
             if sure:
-                found[number] = _merged(found[number], more.model_copy(update={"sentences": sure}), film.name)
+                answers[number] = _merged(answers[number], more.model_copy(update={"sentences": sure}), film.name)
                 written.add(number)
             else:
-                found[number].tell(Reason(kind="nothing-written"))
-                found[number] = found[number].model_copy(update={"status": _ended(found[number], more)})
+                answers[number].add_reasons(Reason(kind="nothing-written"))
+                answers[number] = answers[number].model_copy(update={"status": _ended(answers[number], more)})
         return written
 
     def _plan(
@@ -121,7 +122,7 @@ class Auto(Attack):
         gradients: Sequence[Update],
         outcomes: Sequence[Outcome],
         model: TextModel,
-        found: Sequence[Reconstruction],
+        answers: Sequence[Reconstruction],
         written: Collection[int],
     ) -> list[tuple[MatchingAttack, list[int], list[Update]]]:
         """Which updates go to which matching attack."""
@@ -131,16 +132,16 @@ class Auto(Attack):
                 continue
             rest = remaining(gradients[number], outcome, model)
             if rest is None:
-                found[number].tell(Reason(kind="rest-unknown" if outcome.sentences else "size-unknown"))
+                answers[number].add_reasons(Reason(kind="rest-unknown" if outcome.sentences else "size-unknown"))
                 continue
             if not outcome.sentences:
                 rest = updates[number]  # untouched, so that local steps and rounding can be taken into account
             why_not = unmatchable(rest, model)
             if why_not is not None:
-                found[number].tell(Reason(kind="nothing-to-match", about=why_not))
+                answers[number].add_reasons(Reason(kind="nothing-to-match", about=why_not))
                 continue
             hinted = points_anywhere(gradients[number], model)
-            found[number].tell(*_reservations(rest, model, hinted))
+            answers[number].add_reasons(*_reservations(rest, model, hinted))
             groups[Subspace if hinted else LampCos].append((number, rest))
         settings = {name: value for name, value in self.options.model_dump().items() if value is not None}
         plan = []
@@ -151,11 +152,11 @@ class Auto(Attack):
 
 
 def _reservations(rest: Update, model: TextModel, hinted: bool) -> list[Reason]:
-    """What speaks against success before matching begins."""
+    """Why matching may fail, known before it begins."""
     reasons = []
     if not hinted:
-        held = any(part.carrier(rest.tensors) is not None for part in attention_parts(model, 0))
-        reasons.append(Reason(kind="first-drowned" if held else "first-missing"))
+        attention_sent = any(part.carrier(rest.tensors) is not None for part in attention_parts(model, 0))
+        reasons.append(Reason(kind="first-drowned" if attention_sent else "first-missing"))
     lengths = rest.known.lengths
     tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest_sentence(model)
     little = too_little(rest, model, tokens)
@@ -188,5 +189,5 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
 
 
 def _ended(first: Reconstruction, second: Reconstruction) -> StopReason:
-    """How two stages ended: a stage that was cut short is said, whatever the other did."""
+    """How two stages ended: if either was cut short, the attack was."""
     return second.status if first.status == "completed" else first.status

@@ -1,4 +1,4 @@
-"""Bag: only the tokens of a batch, read off the update in no time."""
+"""Bag: only the tokens of a batch, read off the update at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction
 from gradleak.attacks.evidence.rows import RowRule
 from gradleak.attacks.evidence.tokens import tokens_of
-from gradleak.attacks.reasons import told
+from gradleak.attacks.reasons import reason_fields
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -23,22 +23,22 @@ class BagOptions(AttackOptions):
 
 
 class Bag(Attack):
-    """A token shows in the rows of the word table and of the output layer, and in the span of the first inputs."""
+    """A token shows in its rows of the token embedding and the output layer, and in the span of the first inputs."""
 
     name = "bag"
-    summary = "which tokens the batch has, from the word table, the output layer and the first layer; no sentences"
+    summary = "the tokens of the batch, from the token embedding, the output layer and the first layer; no sentences"
     Options = BagOptions
     options: BagOptions
     at_once = 1
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
-        return [self._one(as_gradient(update), model) for update in updates]
+        return [self._tokens(as_gradient(update), model) for update in updates]
 
-    def _one(self, update: Update, model: TextModel) -> Reconstruction:
-        found = tokens_of(model, update, self.options.rule, self.options.spans)
+    def _tokens(self, update: Update, model: TextModel) -> Reconstruction:
+        tokens = tokens_of(model, update, self.options.rule, self.options.spans)
         return Reconstruction(
             sentences=[],
-            **found.told(model, model.content(list(found.scores))),
+            **tokens.fields(model, model.content(list(tokens.scores))),
             found=["bag"],
-            **told(found.reasons),
+            **reason_fields(tokens.reasons),
         )

@@ -22,7 +22,7 @@ from gradleak.updates.update import Update
 
 
 class Sentence(BaseModel):
-    """One recovered sentence: its tokens without special ones, its text, and how sure the attack is (0 to 1)."""
+    """A recovered sentence: its tokens without special tokens, its text, and how sure the attack is (0 to 1)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -30,13 +30,13 @@ class Sentence(BaseModel):
     tokens: list[int]
     confidence: float = Field(ge=0, le=1)
     certified: bool = Field(default=False, description="whether the update proves that it was in the batch")
-    stage: str | None = Field(default=None, description="which attack gave it, where several were tried")
+    stage: str | None = Field(default=None, description="the attack that recovered it, where several were tried")
     energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
     threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
 
 
 class TracePoint(BaseModel):
-    """The loss at one step of the search."""
+    """The loss at a step of the search."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,14 +45,14 @@ class TracePoint(BaseModel):
 
 
 class Reconstruction(BaseModel):
-    """What an attack made of one update."""
+    """What an attack made of an update."""
 
     model_config = ConfigDict(extra="forbid")
 
     sentences: list[Sentence] = Field(default_factory=list, description="of a text model's update")
     images: list[str] = Field(default_factory=list, description="of an image model's update: PNGs as data URIs")
-    labels: list[int] | None = Field(default=None, description="classes granted to or found by the attack")
-    lengths: list[int] | None = Field(default=None, description="token counts granted to or found by the attack")
+    labels: list[int] | None = Field(default=None, description="classes: known to the attack or found by it")
+    lengths: list[int] | None = Field(default=None, description="token counts: known to the attack or found by it")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
     bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")
     counts: dict[str, int] = Field(default_factory=dict, description="how often each token of the bag may occur")
@@ -77,8 +77,8 @@ class Reconstruction(BaseModel):
 
     __str__ = __repr__
 
-    def tell(self, *reasons: Reason) -> None:
-        """Add what else could not be done."""
+    def add_reasons(self, *reasons: Reason) -> None:
+        """Add what else the attack could not do."""
         self.reasons.extend(reasons)
         self.notes.extend(reason.text for reason in reasons)
 
@@ -95,7 +95,7 @@ Chosen = TypeVar("Chosen", bound=AttackOptions)
 def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen]:
     """The same options under other defaults; types, limits and descriptions stay those of the base.
 
-    >>> from gradleak.attacks.search.attack import MatchingOptions
+    >>> from gradleak.attacks.search.options import MatchingOptions
     >>> with_defaults(MatchingOptions, "Hasty", steps=10)().steps
     10
     """
@@ -109,14 +109,14 @@ def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen
 
 @dataclass(frozen=True)
 class AttackContext:
-    """What an attack gets beside updates and model: its randomness, its limits, who watches, and data of its own."""
+    """What an attack gets beside updates and model: seeds, limits, who watches, and data of its own."""
 
     seeds: Sequence[int]
     """One number per update, which fixes all randomness: an answer does not depend on the updates around it."""
     budget: Budget = field(default_factory=Budget)
     progress: Progress = SILENT
     auxiliary: Pictures | None = None
-    """Images of the same kind as the private ones, and none of them, that an attacker of image models holds."""
+    """Images of the same kind as the private ones, and none of them, that an attacker of image models has."""
     before: int = 0
     """Updates of the same run that were attacked before these, for progress."""
     after: int = 0
@@ -148,7 +148,7 @@ class AttackContext:
 
 
 class Attack(ABC):
-    """One method of reading data back from updates.
+    """A method of reading data back from updates.
 
     A subclass names itself, says in a sentence what it does, lists its options, and implements `run`. It may read the
     tensors and the manifest of an update and nothing else. `gradleak.attacks.run` checks its updates and measures
@@ -165,7 +165,7 @@ class Attack(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "name" not in vars(cls):  # as it is asked for where it is not registered
+        if "name" not in vars(cls):  # under this name it can be asked for without being registered
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
 
     def __init__(self, options: AttackOptions | None = None) -> None:
@@ -180,8 +180,8 @@ class Attack(ABC):
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else "options"
             if first["type"] == "extra_forbidden":
-                known = suggest(name, cls.Options.model_fields)
-                raise GradleakError(f"attack {cls.name!r} has no option {name!r}; {known}") from error
+                hint = suggest(name, cls.Options.model_fields)
+                raise GradleakError(f"attack {cls.name!r} has no option {name!r}; {hint}") from error
             raise GradleakError(f"option {name!r} of attack {cls.name!r}: {first['msg']}") from error
 
     @property
@@ -197,4 +197,4 @@ class Attack(ABC):
 
     @abstractmethod
     def run(self, updates: Sequence[Update], model: Any, context: AttackContext) -> list[Reconstruction]:
-        """Attack independent updates of one model; one reconstruction each, in order."""
+        """Attack independent updates of the same model; a reconstruction each, in order."""

@@ -1,6 +1,6 @@
 """The control: what the prior alone would guess, with no look at the gradient.
 
-Every score stands beside this one. What an attack scores above it is what the update leaked; the rest is
+Every score stands beside its score. What an attack scores above it is what the update leaked; the rest is
 what anyone could guess of ordinary language.
 """
 
@@ -25,7 +25,7 @@ class ControlOptions(AttackOptions):
 
 class Control(Attack):
     name = "control"
-    summary = "no attack: sentences drawn from the prior alone, at the lengths the threat model grants"
+    summary = "no attack: sentences drawn from the prior alone, at the lengths that the attacker knows"
     Options = ControlOptions
     options: ControlOptions
 
@@ -36,12 +36,12 @@ class Control(Attack):
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         prior = load_prior(self.options.prior, model, context.progress)
         frame = len(model.prefix) + len(model.suffix)
-        found = []
+        guesses = []
         for update, seed in zip(updates, context.seeds, strict=True):
             generator = torch.Generator().manual_seed(seed)
             known = update.known
             lengths = known.lengths or (TYPICAL_LENGTH,) * (known.size or 1)
             drawn = [prior.sample(n - frame, generator) if prior else [] for n in lengths]
             sentences = [Sentence(text=model.decode(ids), tokens=ids, confidence=0.0) for ids in drawn]
-            found.append(Reconstruction(sentences=sentences))
-        return found
+            guesses.append(Reconstruction(sentences=sentences))
+        return guesses

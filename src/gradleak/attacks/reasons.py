@@ -1,6 +1,6 @@
-"""Why an attack could not do something: a kind and its numbers, and the words that follow from them.
+"""Why an attack could not do something: a kind and its numbers, and a text for people.
 
-A diagnosis compares these facts with what only the honest side knows; people read the words.
+A diagnosis compares these facts with what only the honest side knows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
+# Kinds, and the names of their numbers, are written into results.json: they change with its schema only.
 Kind = Literal[
     "matrix-missing",
     "words-missing",
@@ -33,31 +34,31 @@ Kind = Literal[
     "size-unknown",
 ]
 
-WORDS: dict[Kind, str] = {
+TEXTS: dict[Kind, str] = {
     "matrix-missing": "exact recovery needs the gradient of {about}, which this update does not hold",
-    "words-missing": "the word table was not sent",
+    "words-missing": "the gradient of the token embedding was not sent",
     "upper-missing": "the update holds no matrix of the upper layers, so sentences are judged as in the paper",
     "last-missing": "last tokens are missing: they show only in the last feed-forward matrix, which this update does "
     "not hold",
-    "first-missing": "subspace was skipped: nothing of the first layer's attention is seen",
+    "first-missing": "subspace was skipped: the update holds no matrix of the first layer's attention",
     "nothing-to-match": "matching was not tried: {about}",
-    "too-little-seen": "too little is seen to tell sentences apart by matching: about {told:,.0f} independent "
-    "numbers for the {unknown:,.0f} of {tokens:.0f} unknown embeddings",
+    "too-little-seen": "the update holds too little to tell sentences apart by matching: about {told:,.0f} "
+    "independent numbers for the {unknown:,.0f} of {tokens:.0f} unknown embeddings",
     "no-gap": "the singular values of {about} fall from {largest:.1e} to {smallest:.1e} without a gap: the batch has "
-    "{limit:.0f} tokens or more, the rank limit of this matrix, or noise covers them",
-    "zero": "the gradient of {about} is zero: nothing is left to read",
-    "rows-drowned": "no rows of the word table stand out: noise drowns them",
+    "{limit:.0f} tokens or more, the rank limit of this matrix, or noise hides them",
+    "zero": "the gradient of {about} is zero: there is nothing to read",
+    "rows-drowned": "no rows of the token embedding's gradient stand out from the noise",
     "first-drowned": "subspace was skipped: nothing in the first layer rises above noise",
-    "rest-drowned": "what the sentences found leave of the update is not above its numerical noise",
-    "starts-spent": "{starts:.0f} starts a length found no further sentence",
-    "prefixes-overflow": "too many prefixes fit the spans: they no longer tell right from wrong",
-    "dimensions-left": "the sentences found explain {told:.0f} of {rank:.0f} dimensions of the update",
-    "gradient-left": "the gradients of the sentences found do not add up to the update: the end of one is missing, "
-    "or a sentence that another one begins with",
-    "last-hidden": "last tokens are missing: they show only once all sentences of the batch are known",
+    "rest-drowned": "what remains of the update without the recovered sentences is below its numerical noise",
+    "starts-spent": "{starts:.0f} random starts for each length found no further sentence",
+    "prefixes-overflow": "too many prefixes fit the spans, which no longer separate right from wrong",
+    "dimensions-left": "the recovered sentences explain {told:.0f} of {rank:.0f} dimensions of the update",
+    "gradient-left": "the gradients of the recovered sentences do not add up to the update: one lacks its end, or a "
+    "sentence is missing that is the beginning of another",
+    "last-hidden": "last tokens are missing: they show only once all sentences of the batch are recovered",
     "nothing-written": "film found no sentence that explains enough of the update",
-    "rest-unknown": "matching was not tried: what the sentences found leave of the update cannot be told",
-    "size-unknown": "matching was not tried: it needs the batch size and this update does not grant it",
+    "rest-unknown": "matching was not tried: what remains of the update without the recovered sentences is not known",
+    "size-unknown": "matching was not tried: it needs the batch size, which is not known",
 }
 
 
@@ -65,27 +66,27 @@ class Reason(BaseModel):
     """One thing that an attack could not do, as a fact.
 
     >>> Reason(kind="starts-spent", numbers={"starts": 192}).text
-    '192 starts a length found no further sentence'
+    '192 random starts for each length found no further sentence'
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Kind
-    about: str = Field(default="", description="the tensor it is about, where it is about one")
+    about: str = Field(default="", description="the tensor that it concerns, if any")
     numbers: dict[str, float] = Field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        return WORDS[self.kind].format(about=self.about, **self.numbers)
+        return TEXTS[self.kind].format(about=self.about, **self.numbers)
 
 
-class Told(TypedDict):
+class ReasonFields(TypedDict):
     """The fields of a reconstruction that reasons fill."""
 
     notes: list[str]
     reasons: list[Reason]
 
 
-def told(reasons: Sequence[Reason]) -> Told:
-    """Reasons as a reconstruction holds them: as facts, and as notes in words."""
+def reason_fields(reasons: Sequence[Reason]) -> ReasonFields:
+    """Reasons as a reconstruction holds them: as facts, and as notes for people."""
     return {"notes": [reason.text for reason in reasons], "reasons": list(reasons)}

@@ -42,7 +42,7 @@ def attack(
         seed: Fixes all randomness; or one number per update.
         budget: A duration such as "60s", a number of seconds, or a `Budget`.
         progress: Who watches.
-        auxiliary: Images that the attacker holds, for attacks on image models.
+        auxiliary: Images of the attacker's own, for attacks on image models.
         options: Options of the attack.
 
     >>> from gradleak import Client, attack, load_model
@@ -64,7 +64,7 @@ def run_attack(
     """One reconstruction per update, each with the seconds and the peak memory of the portion it was attacked in."""
     method = method.prepared(model)
     _check(method, updates, model, context)
-    found: list[Reconstruction] = []
+    reconstructions: list[Reconstruction] = []
     for portion, own in context.portions(updates, method.at_once):
         started = time.monotonic()
         with peak_memory(model.device) as memory:
@@ -72,8 +72,8 @@ def run_attack(
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}
-        found += [answer.model_copy(update=cost) for answer in answers]
-    return found
+        reconstructions += [answer.model_copy(update=cost) for answer in answers]
+    return reconstructions
 
 
 def _check(method: Attack, updates: Sequence[Update], model: Target, context: AttackContext) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, Reader, search
-from gradleak.attacks.film.reading import PlainReader
+from gradleak.attacks.film.readers import ModelReader
 from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
@@ -34,8 +34,8 @@ class WholeReader:
         self._model, self._bag = model, bag
         self._ids = torch.empty(0, 0, dtype=torch.long)
 
-    def first(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
-        self._ids = beginnings
+    def first(self, openings: Tensor) -> tuple[Tensor, Tensor]:
+        self._ids = openings
         return self._judge()
 
     def further(self, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ def bench_beam(name: str, beams: int, bag_size: int, length: int, seconds: float
     bag = usual[order[:bag_size]].sort().values
     slow, fast = (
         _grown(WholeReader(model, bag), bag, beams, length),
-        _grown(PlainReader(model, bag), bag, beams, length),
+        _grown(ModelReader(model, bag), bag, beams, length),
     )
     if [one.tokens for one in slow] != [one.tokens for one in fast]:
         raise GradleakError("the two ways found different sentences: this is a bug, please report it")
@@ -65,7 +65,7 @@ def bench_beam(name: str, beams: int, bag_size: int, length: int, seconds: float
     return BeamBench(
         compare(
             lambda: _grown(WholeReader(model, bag), bag, beams, length),
-            lambda: _grown(PlainReader(model, bag), bag, beams, length),
+            lambda: _grown(ModelReader(model, bag), bag, beams, length),
             slow_units=tokens,
             fast_units=tokens,
             seconds=seconds,

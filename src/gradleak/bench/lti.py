@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.inversion.features import Hashed
-from gradleak.attacks.inversion.samples import SampleGradients
+from gradleak.attacks.inversion.sample_gradients import SampleGradients
 from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import load_text_model

@@ -82,8 +82,8 @@ def train_inverter(
     seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
 ) -> None:
     """Train a network that reads text off updates of one model under one defence, for the attack lti."""
-    from gradleak.attacks.inversion.run import train_inverter as train
-    from gradleak.attacks.inversion.run import usual_network
+    from gradleak.attacks.inversion.train_text import train_inverter as train
+    from gradleak.attacks.inversion.train_text import usual_network
     from gradleak.attacks.inversion.training import TrainSettings
     from gradleak.audits.spec import load_spec
     from gradleak.core.parameters import validated

@@ -8,7 +8,7 @@ from tiny import tiny_model
 
 from gradleak import Client, GradleakError
 from gradleak.attacks.inversion.defended import check_learnable, defend
-from gradleak.attacks.inversion.samples import SampleGradients
+from gradleak.attacks.inversion.sample_gradients import SampleGradients
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.prune import magnitude_limit, magnitude_limits
 
@@ -37,7 +37,7 @@ def test_gradients_are_what_single_clients_send(tiny):
 
 
 def test_parts_are_the_whole(model, monkeypatch):
-    monkeypatch.setattr("gradleak.attacks.inversion.samples.AT_ONCE", 1)
+    monkeypatch.setattr("gradleak.attacks.inversion.sample_gradients.AT_ONCE", 1)
     batch = model.encode(TEXTS)
     gradients = SampleGradients(model, list(model.parameters()))
     pieces, whole = list(gradients.parts(batch, batch.ids)), gradients.of(batch, batch.ids)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradleak.attacks.inversion.outputs import table_cross_entropy
+from gradleak.attacks.inversion.table_loss import table_cross_entropy
 
 
 @settings(max_examples=40)

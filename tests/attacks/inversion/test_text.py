@@ -12,9 +12,9 @@ from gradleak import Client, GradleakError, attack, score
 from gradleak.attacks.inversion.auxiliary import gather_auxiliary
 from gradleak.attacks.inversion.features import Guess, Structured
 from gradleak.attacks.inversion.networks import IGNORED, NetworkSettings
-from gradleak.attacks.inversion.run import train_inverter, usual_network
-from gradleak.attacks.inversion.samples import SampleGradients
-from gradleak.attacks.inversion.text import TextProblem
+from gradleak.attacks.inversion.sample_gradients import SampleGradients
+from gradleak.attacks.inversion.text_problem import TextProblem
+from gradleak.attacks.inversion.train_text import train_inverter, usual_network
 from gradleak.attacks.inversion.training import TrainSettings
 from gradleak.data.texts import read_data
 from gradleak.data.windows import cut_rows, windows
@@ -205,7 +205,7 @@ def test_it_reads_texts_it_was_not_trained_on(model, trained):
 @pytest.mark.parametrize(
     ("client", "message"),
     [
-        ({"defenses": ["sign"]}, "with no defence, this one has sign"),
+        ({"defenses": ["sign"]}, "with no defence, this update has sign"),
         ({"observe": "layer:1"}, "other tensors"),
         ({"client": "fedavg:lr=0.1"}, "trained for fedsgd"),
     ],
@@ -231,7 +231,7 @@ def test_structured_features_of_what_is_not_sent_are_refused(model):
 
 def test_other_batches_models_and_folders_are_refused(model, trained, tmp_path):
     place = str(trained[0])
-    with pytest.raises(GradleakError, match="of one example, this one is of 2"):
+    with pytest.raises(GradleakError, match="of one example, this update is of 2"):
         attack(Client(model).update(TEXTS[:2]), model, "lti", inverter=place)
     another = tiny_model("gpt2", "causal-lm", width=32, seed=1)
     with pytest.raises(GradleakError, match="was trained for"):

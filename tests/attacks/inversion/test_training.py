@@ -48,9 +48,9 @@ SETTINGS = TrainSettings(steps=120, batch=16, lr=0.1, check=10, patience=50)
 
 def test_it_learns_and_keeps_no_state(tmp_path):
     problem = Line()
-    told = train(problem, SETTINGS, tmp_path, Budget())
-    assert (told.status, told.step) == ("completed", 120)
-    assert told.best_loss < 1e-3 < told.looks[0].held_out
+    training = train(problem, SETTINGS, tmp_path, Budget())
+    assert (training.status, training.step) == ("completed", 120)
+    assert training.best_loss < 1e-3 < training.looks[0].held_out
     assert not (tmp_path / STATE_FILE).exists()
     assert torch.allclose(problem.network.weight, torch.tensor([[3.0, -1.0]]), atol=0.1)
 
@@ -62,8 +62,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path):
     first = train(Line(), SETTINGS, tmp_path, stopper.budget, stopper)
     assert (first.status, first.step) == ("interrupted", 37)
     again = Line()
-    told = train(again, SETTINGS, tmp_path, Budget())
-    assert told.step == 120
+    training = train(again, SETTINGS, tmp_path, Budget())
+    assert training.step == 120
     assert torch.equal(again.network.weight, whole.network.weight)
 
 
@@ -71,9 +71,9 @@ def test_one_stopped_before_its_first_look_keeps_what_it_learned_and_goes_on(tmp
     whole = Line()
     train(whole, SETTINGS, tmp_path, Budget())
     stopped, stop = Line(), StopAt(7)
-    told = train(stopped, SETTINGS, tmp_path, stop.budget, stop)
-    assert (told.step, told.best_step) == (7, 7)
-    assert math.isfinite(told.best_loss)
+    training = train(stopped, SETTINGS, tmp_path, stop.budget, stop)
+    assert (training.step, training.best_step) == (7, 7)
+    assert math.isfinite(training.best_loss)
     assert not torch.equal(stopped.network.weight, Line().network.weight)
     resumed = Line()
     assert train(resumed, SETTINGS, tmp_path, Budget()).looks[0].step == 10
@@ -81,9 +81,9 @@ def test_one_stopped_before_its_first_look_keeps_what_it_learned_and_goes_on(tmp
 
 
 def test_one_without_time_for_a_step_can_be_read_back(tmp_path):
-    told = train(Line(), SETTINGS, tmp_path, Budget(seconds=0))
+    training = train(Line(), SETTINGS, tmp_path, Budget(seconds=0))
     manifest = InverterManifest(
-        kind="text", model="m", model_fingerprint="f", tensors={}, network={}, settings=SETTINGS, training=told
+        kind="text", model="m", model_fingerprint="f", tensors={}, network={}, settings=SETTINGS, training=training
     )
     save_inverter(tmp_path, {"weight": torch.zeros(1)}, manifest)
     assert load_inverter(tmp_path)[0].training.best_loss == math.inf
@@ -99,10 +99,10 @@ def test_another_trainings_state_is_refused(tmp_path):
 
 def test_it_ends_when_the_held_out_loss_no_longer_falls(tmp_path):
     settings = TrainSettings(steps=100_000, batch=16, lr=0.5, check=5, patience=3)
-    told = train(Line(noise=5.0), settings, tmp_path, Budget())
-    assert told.status == "completed"
-    assert told.step == told.best_step + 15 < 100_000
-    assert told.best_loss == min(look.held_out for look in told.looks)
+    training = train(Line(noise=5.0), settings, tmp_path, Budget())
+    assert training.status == "completed"
+    assert training.step == training.best_step + 15 < 100_000
+    assert training.best_loss == min(look.held_out for look in training.looks)
 
 
 def test_a_training_that_diverges_is_said(tmp_path):
@@ -113,10 +113,10 @@ def test_a_training_that_diverges_is_said(tmp_path):
 
 
 def manifest(tmp_path):
-    told = train(Line(), SETTINGS, tmp_path, Budget())
+    training = train(Line(), SETTINGS, tmp_path, Budget())
     return InverterManifest(
         kind="image", model="lenet", model_fingerprint="f", tensors={"a": (2,)}, network={}, settings=SETTINGS,
-        training=told,
+        training=training,
     )  # fmt: skip
 
 

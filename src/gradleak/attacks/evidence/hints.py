@@ -1,8 +1,8 @@
 """Which tokens an update points at when noise leaves no proof: a soft form of the span test.
 
 A direction of the first layer's gradient counts by how far it stands above the noise, and a token by how much of it
-lies along such directions. Where the embedding tables are sent, the rows that stand out say more: which tokens there
-were, and by the mixture of rows also where.
+lies along such directions. Where the embeddings' gradients are sent, the rows that stand out show more: which tokens
+there were, and by the mixture of rows also where.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ from gradleak.updates.update import Update
 
 @dataclass(frozen=True)
 class Hints:
-    """The tokens an update may hold, and for every position the likeliest ones, best first."""
+    """The tokens an update may hold, and for every position the likeliest tokens, best first."""
 
     tokens: Tensor
     places: Tensor
 
 
 def hints(update: Update, model: TextModel, length: int, sentences: int, keep: int) -> Hints | None:
-    """`keep` tokens a position and sentence for positions up to a length; None if the update points at nothing.
+    """`keep` tokens per position and sentence, for positions up to a length; None if the update points at nothing.
 
     A token's score at a position is the part of its input along the leading directions, plus, where rows of the
-    word table stand out, one for standing out and the share of the row that the position's own row explains.
+    token embedding stand out, 1 for standing out and the share of the row that the position's own row explains.
     """
-    words = model.text_tokens.nonzero()[:, 0]
+    text_tokens = model.text_tokens.nonzero()[:, 0]
     directions, clear = leading_directions(update, model), clear_rows(update, model)
     if directions is None and clear is None:
         return None
-    scores = torch.zeros(len(words), length, device=words.device)
+    scores = torch.zeros(len(text_tokens), length, device=text_tokens.device)
     if directions is not None:
-        parts = words.split(max(1, CHUNK // length))
+        parts = text_tokens.split(max(1, CHUNK // length))
         scores = torch.cat([_along(model, part, length, directions) for part in parts])
-    tokens = words[:0]
+    tokens = text_tokens[:0]
     if clear is not None:
-        tokens = clear[torch.isin(clear, words)]
-        scores[torch.searchsorted(words, tokens)] += 1 + _shares(update, model, tokens, length).to(scores)
-    best = words[scores.topk(min(len(words), keep * sentences), dim=0).indices].T
+        tokens = clear[torch.isin(clear, text_tokens)]
+        scores[torch.searchsorted(text_tokens, tokens)] += 1 + _position_shares(update, model, tokens, length).to(
+            scores
+        )
+    best = text_tokens[scores.topk(min(len(text_tokens), keep * sentences), dim=0).indices].T
     return Hints(torch.cat([best.flatten(), tokens]).unique(), best)
 
 
@@ -58,7 +60,7 @@ def points_anywhere(update: Update, model: TextModel) -> bool:
 
 
 def leading_directions(update: Update, model: TextModel) -> Tensor | None:
-    """Directions the first layer's inputs have, (directions, width), each as long as it is sure."""
+    """Directions of the first layer's inputs, (directions, width), the surer the longer."""
     carriers = [carrier for carrier in (p.carrier(update.tensors) for p in attention_parts(model, 0)) if carrier]
     matrices = [carrier.matrix for carrier in carriers if carrier.map is None] or _keys(update, model)
     if not matrices:
@@ -73,7 +75,7 @@ def leading_directions(update: Update, model: TextModel) -> Tensor | None:
 
 
 def _keys(update: Update, model: TextModel) -> list[Tensor]:
-    """The keys' gradient where no other matrix sees the first layer's inputs, with the direction that it misses.
+    """The keys' gradient where no other matrix sees the first layer's inputs, with the direction that it lacks.
 
     Softmax ignores what is common to all keys of a sentence, so only differences of inputs show. The first special
     token is known, and with its input the differences to it give all the others.
@@ -86,9 +88,9 @@ def _keys(update: Update, model: TextModel) -> list[Tensor]:
 
 
 def clear_rows(update: Update, model: TextModel) -> Tensor | None:
-    """The tokens whose rows of the word table stand out from the noise; None if the rows tell nothing.
+    """The tokens whose rows of the token embedding's gradient stand out from the noise; None if they do not.
 
-    A language model's rows all take part in every prediction and tell nothing this way.
+    A language model's rows all take part in every prediction and show nothing this way.
     """
     table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
     if table is None or model.task == "causal-lm":
@@ -101,13 +103,13 @@ def _along(model: TextModel, tokens: Tensor, length: int, directions: Tensor) ->
     return (inputs @ directions.T).square().sum(dim=-1)
 
 
-def _shares(update: Update, model: TextModel, tokens: Tensor, length: int) -> Tensor:
-    """How much of each token's row lies at each position; the same everywhere if positions were not sent."""
+def _position_shares(update: Update, model: TextModel, tokens: Tensor, length: int) -> Tensor:
+    """How much of each token's row lies at each position; 0 everywhere if positions were not sent."""
     positions = model.adapter.positions
     table = None if positions is None else update.tensors.get(model.adapter.parameter_of(positions))
     if table is None:
         return torch.zeros(len(tokens), length)
     first = model.adapter.family.first_position
-    words = update.tensors[model.adapter.parameter_of(model.adapter.words)]
+    rows = update.tensors[model.adapter.parameter_of(model.adapter.words)]
     everywhere = torch.ones(len(tokens), length, dtype=torch.bool, device=tokens.device)
-    return unmix(words[tokens], table[first : first + length], everywhere)
+    return unmix(rows[tokens], table[first : first + length], everywhere)

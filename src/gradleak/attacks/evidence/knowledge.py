@@ -1,4 +1,4 @@
-"""What an attack knows of a batch before it searches: what the manifest grants, and what the gradient gives away."""
+"""What an attack knows of a batch before it searches: from the manifest, and from the gradient itself."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Knowledge:
 
 
 def gather(update: Update, model: TextModel, attack: str, most: int) -> list[Knowledge]:
-    """Take what is granted, find the rest: one entry if the gradient tells, else up to `most` guesses, best first."""
+    """What is known, and the rest from the gradient: a single entry, or up to `most` guesses, best first."""
     known = update.known
     size = known.size
     if not size:
-        raise GradleakError(f"{attack} needs the batch size and this update does not grant it")
+        raise GradleakError(f"{attack} needs the batch size, which is not known")
     needs_labels = model.task == "classification"
     found = ["lengths"] if known.lengths is None else []
     found += ["labels"] if needs_labels and known.labels is None else []
-    told = _told_labels(update, model, size)
-    counts = list(itertools.islice(label_counts(update, model, size), most)) if told is None else []
+    known_labels = _known_labels(update, model, size)
+    counts = list(itertools.islice(label_counts(update, model, size), most)) if known_labels is None else []
     guesses = []
     for at, row in enumerate(itertools.islice(_lengths(update, model, size), most)):
         # If all lengths are equal it does not matter which sentence has which label.
         ordered = len(set(row)) > 1
-        open_labels = (labels for each in counts for labels in arrangements(each, ordered=ordered))
-        for number, labels in enumerate(itertools.islice(open_labels if told is None else [told], most)):
+        possible = (labels for each in counts for labels in arrangements(each, ordered=ordered))
+        for number, labels in enumerate(itertools.islice(possible if known_labels is None else [known_labels], most)):
             guesses.append((at + number, Knowledge(row, labels if needs_labels else None, found)))
     # Along the diagonals, so that the likeliest of both come first.
     return [guess for _, guess in sorted(guesses, key=lambda entry: entry[0])[:most]]
@@ -52,8 +52,8 @@ def _lengths(update: Update, model: TextModel, size: int) -> Iterator[list[int]]
     return length_guesses(model, size, longest, total)
 
 
-def _told_labels(update: Update, model: TextModel, size: int) -> list[int] | None:
-    """The labels where they are granted or plain to see; none for a language model; None if they must be guessed."""
+def _known_labels(update: Update, model: TextModel, size: int) -> list[int] | None:
+    """The labels if they are known or plain to see; none for a language model; None if they must be guessed."""
     if model.task != "classification":
         return []
     if update.known.labels is not None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak.attacks.evidence.sharing import sharings
+from gradleak.attacks.evidence.compositions import all_compositions, cheapest_compositions
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
-# Sentences of random words whose predictions stand for those of the unknown ones.
+# Sentences of random tokens whose predictions stand for those of the unknown sentences.
 SAMPLES = 32
 SAMPLE_LENGTH = 12
 
@@ -21,8 +20,8 @@ SAMPLE_LENGTH = 12
 def label_of_one(update: Update, model: TextModel) -> int | None:
     """The class of a single example: cross-entropy pulls only the true class's logit up.
 
-    The bias gradient is (probability − one for the true class), so one entry is negative. Without a bias
-    the weight rows tell for three classes or more: the true class's row points against all the others.
+    The bias gradient is (probability − 1 for the true class), so a single entry is negative. Without a bias
+    the rows of the weight show it for three classes or more: the true class's row points against all the others.
     """
     bias, weight = _head(update, model)
     if bias is not None:
@@ -37,21 +36,21 @@ def label_counts(update: Update, model: TextModel, size: int) -> Iterator[tuple[
     """How many sentences each class may have, likeliest first.
 
     The bias gradient is the mean probability minus the share of each class. The probabilities of the unknown
-    sentences are not known, so those of random words stand in, and counts are ordered by how well they fit.
+    sentences are not known, so those of random tokens stand in, and counts are ordered by how well they fit.
     """
     bias, _ = _head(update, model)
     if bias is None:
-        return _compositions(size, model.num_labels)
+        return all_compositions(size, model.num_labels)
     wanted: list[float] = (size * (_typical_probabilities(model) - bias.to(model.device))).tolist()
 
     def misfit(counts: Sequence[int]) -> float:
         return sum(abs(count - own) for count, own in zip(counts, wanted, strict=True))
 
-    return sharings(_nearest_counts(wanted, size), misfit, least=0, most=size, alike=False)
+    return cheapest_compositions(_nearest_counts(wanted, size), misfit, least=0, most=size, unordered=False)
 
 
 def _nearest_counts(wanted: Sequence[float], size: int) -> tuple[int, ...]:
-    """The counts of so many sentences that differ least from the wanted ones.
+    """The whole counts of so many sentences that differ least from the wanted numbers.
 
     >>> _nearest_counts([1.6, 0.9, -0.5], 3)
     (2, 1, 0)
@@ -77,7 +76,7 @@ def arrangements(counts: Sequence[int], *, ordered: bool) -> Iterator[list[int]]
 
 
 def _orders(labels: list[int]) -> Iterator[list[int]]:
-    """A sorted list in every order, each once, the next larger one each time."""
+    """A sorted list in every order, each once, in lexicographic order."""
     order = labels.copy()
     while True:
         yield order.copy()
@@ -95,21 +94,10 @@ def _head(update: Update, model: TextModel) -> tuple[Tensor | None, Tensor | Non
     return update.tensors.get(f"{name}.bias"), update.tensors.get(f"{name}.weight")
 
 
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a total as a sum of so many numbers.
-
-    >>> list(_compositions(2, 2))
-    [(0, 2), (1, 1), (2, 0)]
-    """
-    for bars in itertools.combinations(range(total + parts - 1), parts - 1):
-        edges = (-1, *bars, total + parts - 1)
-        yield tuple(edges[i + 1] - edges[i] - 1 for i in range(parts))
-
-
 @torch.no_grad()
 def _typical_probabilities(model: TextModel) -> Tensor:
-    words = model.text_tokens.nonzero()[:, 0].cpu()
+    tokens = model.text_tokens.nonzero()[:, 0].cpu()
     generator = torch.Generator().manual_seed(0)
-    picks = words[torch.randint(len(words), (SAMPLES, SAMPLE_LENGTH), generator=generator)].tolist()
+    picks = tokens[torch.randint(len(tokens), (SAMPLES, SAMPLE_LENGTH), generator=generator)].tolist()
     batch = model.pad([[*model.prefix, *row, *model.suffix] for row in picks])
     return model.logits(ids=batch.ids, mask=batch.mask).softmax(dim=-1).mean(dim=0)

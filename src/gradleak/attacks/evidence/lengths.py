@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from gradleak.attacks.evidence.sharing import sharings
-from gradleak.attacks.spans.certify import tells_every_token
+from gradleak.attacks.evidence.compositions import cheapest_compositions
+from gradleak.attacks.spans.certify import shows_every_token
 from gradleak.attacks.spans.spans import numerical_rank
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
@@ -16,9 +16,9 @@ from gradleak.updates.update import Update
 
 # Below this share of the largest row, a gradient row is rounding.
 ROW_NOISE = 1e-6
-# Under noise a row is used if it is so many standard deviations above the median one.
+# Under noise a row is used if it is so many standard deviations above the median.
 CLEAR_ROW = 6.0
-# The longest sentence looked for when nothing in the update tells.
+# The longest sentence looked for when nothing in the update shows it.
 LONGEST = 32
 # Roles that see a layer's input.
 ATTENTION = ("query", "key", "value")
@@ -32,38 +32,38 @@ def longest_sentence(update: Update, model: TextModel) -> int | None:
         return None
     sizes = gradient.norm(dim=1)
     used = (sizes > ROW_NOISE * sizes.max()).nonzero()
-    if len(used) == len(gradient):  # all moved: that is noise, and most rows, so the median one too, are only that
+    if len(used) == len(gradient):  # all moved: that is noise, and most rows, so the median too, hold nothing else
         used = (sizes > sizes.median() * (1 + CLEAR_ROW / (2 * gradient.shape[1]) ** 0.5)).nonzero()
     if not len(used):
         return None
-    found = int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
+    longest = int(used.max()) + 1 - model.adapter.family.first_position + _unseen(model)
     # Special tokens alone are no sentence: noise hid the rest.
-    return found if found >= shortest_sentence(model) else None
+    return longest if longest >= shortest_sentence(model) else None
 
 
 def total_tokens(update: Update, model: TextModel, sentences: int) -> int | None:
     """The token count of the whole batch: each token adds one to the rank of a layer's gradient.
 
-    Where values and feed-forward matrices were not sent, others tell.
+    Where values and feed-forward matrices were not sent, others show it.
     """
     for roles in (("value", "ffn_in"), ("ffn_gate", "attention_out", "ffn_out"), ("query",), ("key",)):
-        found = [
+        totals = [
             rank + _hidden(model, layer, role, sentences)
             for layer, parts in enumerate(model.adapter.parts)
             for role in roles
             if role in parts and (rank := _rank_of(update, model, layer, parts[role])) is not None
         ]
-        if found:
-            return max(found) + sentences * _unseen(model)
+        if totals:
+            return max(totals) + sentences * _unseen(model)
     return None
 
 
 def _rank_of(update: Update, model: TextModel, layer: int, part: Part) -> int | None:
-    """The rank of a matrix that was sent, if it shows and if it tells of all tokens."""
-    # Where positions are not added, the first layer's inputs are the tokens alone, and repeated ones show once.
+    """The rank of a matrix that was sent, if it shows and if it counts all tokens."""
+    # Where positions are not added, the first layer's inputs are the tokens alone, and repeated tokens show once.
     repeats = layer == 0 and part.role in ATTENTION and model.adapter.positions is None
     carrier = part.carrier(update.tensors)
-    if carrier is None or repeats or not tells_every_token(model, layer):
+    if carrier is None or repeats or not shows_every_token(model, layer):
         return None
     return _rank(carrier.matrix)
 
@@ -83,11 +83,11 @@ def _hidden(model: TextModel, layer: int, role: str, sentences: int) -> int:
 
 
 def length_guesses(model: TextModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:
-    """Token counts a batch may have, longest sentence first; one guess where the gradient tells them all."""
+    """Token counts a batch may have, longest sentence first; a single guess where the gradient shows them all."""
     shortest = shortest_sentence(model)
     if size == 1:
-        told = longest or (total if total is not None and total >= shortest else None)
-        yield from ([told],) if told else ([n] for n in range(shortest, min(LONGEST, model.max_length) + 1))
+        length = longest or (total if total is not None and total >= shortest else None)
+        yield from ([length],) if length else ([n] for n in range(shortest, min(LONGEST, model.max_length) + 1))
         return
     top = longest or min(LONGEST, model.max_length)
     rest = [] if longest is None else [longest]
@@ -95,14 +95,14 @@ def length_guesses(model: TextModel, size: int, longest: int | None, total: int 
     likeliest = next(splits, None)
     if likeliest is not None:
         yield from ([*rest, *split] for split in itertools.chain([likeliest], splits))
-    else:  # all as long as the longest, then shorter ones
+    else:  # all as long as the longest, then all others shorter
         yield from ([top] + [n] * (size - 1) for n in range(top, shortest - 1, -1))
 
 
 def _splits(total: int, parts: int, low: int, high: int) -> Iterator[tuple[int, ...]]:
     """The ways to write a total as a falling list of numbers between two limits.
 
-    Similar ones come first: sentences of similar length are likelier than a few tokens beside a long one.
+    Similar numbers come first: sentences of similar length are likelier than a short beside a long sentence.
 
     >>> list(_splits(10, 2, 3, 6))
     [(5, 5), (6, 4)]
@@ -111,7 +111,7 @@ def _splits(total: int, parts: int, low: int, high: int) -> Iterator[tuple[int, 
         return iter(())
     each, more = divmod(total, parts)
     even = (each + 1,) * more + (each,) * (parts - more)
-    return sharings(even, lambda split: sum(n * n for n in split), least=low, most=high, alike=True)
+    return cheapest_compositions(even, lambda split: sum(n * n for n in split), least=low, most=high, unordered=True)
 
 
 def _rank(gradient: Tensor) -> int | None:
@@ -121,7 +121,7 @@ def _rank(gradient: Tensor) -> int | None:
 
 
 def shortest_sentence(model: TextModel) -> int:
-    """The fewest tokens a sentence has: one between the special ones."""
+    """The fewest tokens a sentence has: a single token between the special tokens."""
     return len(model.prefix) + len(model.suffix) + 1
 
 

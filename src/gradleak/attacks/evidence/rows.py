@@ -1,4 +1,4 @@
-"""What the rows of a word table's or an output layer's gradient tell of the tokens of a batch."""
+"""What the rows of a token embedding's or an output layer's gradient show of the tokens of a batch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 # A row stands out if its norm is so many standard deviations larger than noise would make it.
 CLEAR_ROW = 6.0
-# A row so far below the largest one holds rounding.
+# A row so far below the largest is rounding.
 ROW_NOISE = 1e-6
-# If more rows than this share stand out, the table tells nothing: most tokens are in no batch.
+# If more rows than this share stand out, the table shows nothing: most tokens are in no batch.
 MOST_ROWS = 0.5
 # Rows up to so many times the median are small.
 SMALL_ROW = 3.0
@@ -25,10 +25,10 @@ RowRule = Literal["norm", "film"]
 
 
 def present_rows(table: Tensor, rule: RowRule = "norm") -> Tensor | None:
-    """The rows of tokens that were in the batch; None if the table does not tell.
+    """The rows of tokens that were in the batch; None if the table does not show them.
 
     Most tokens are in no batch, so the median row shows what noise alone gives. A token was there if its row is
-    clearly longer (norm), or by the rule of the FILM paper, if its largest entry is larger than noise makes one entry
+    clearly longer (norm), or by the rule of the FILM paper, if its largest entry is larger than noise makes an entry
     of a row on average, which every fifth absent token passes too.
 
     >>> table = 0.1 * torch.randn(1000, 64, generator=torch.Generator().manual_seed(0))
@@ -39,18 +39,18 @@ def present_rows(table: Tensor, rule: RowRule = "norm") -> Tensor | None:
     sizes, width = table.norm(dim=1), table.shape[1]
     usual = sizes.median()
     if rule == "film" and float(usual) > ROW_NOISE * float(sizes.max()):
-        found = table.abs().amax(dim=1) > usual / width**0.5 * math.sqrt(2 * math.log(width))
+        present = table.abs().amax(dim=1) > usual / width**0.5 * math.sqrt(2 * math.log(width))
     else:
         limit = usual * (1 + CLEAR_ROW / (2 * width) ** 0.5)
-        found = sizes > limit.clamp_min(ROW_NOISE * float(sizes.max()))
-    return found.nonzero()[:, 0] if 0 < int(found.sum()) <= MOST_ROWS * len(table) else None
+        present = sizes > limit.clamp_min(ROW_NOISE * float(sizes.max()))
+    return present.nonzero()[:, 0] if 0 < int(present.sum()) <= MOST_ROWS * len(table) else None
 
 
 def leverages(table: Tensor) -> Tensor:
     """How much each row shapes the table's row space, 0 to 1.
 
-    In the gradient of a table that is also the output layer every row is a mix of the batch's states. Those of tokens
-    that were there have a state, or a signal, of their own in it; the others only a little of everything.
+    In the gradient of a table that is also the output layer every row is a mix of the batch's states. Tokens that
+    were there have a state, or an output gradient, of their own in it; the others only a little of everything.
 
     >>> leverages(torch.tensor([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]])).tolist()
     [1.0, 1.0, 0.0]

@@ -1,4 +1,4 @@
-"""Which tokens a batch had, and about how often, from everything an update tells of them."""
+"""Which tokens a batch had, and about how often, from everything an update shows of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gradleak.attacks.spans.certify import attention_parts, joint_span
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
-# Positions at which tokens are looked for when the update does not say how long sentences are.
+# Positions at which tokens are looked for when the update does not show how long sentences are.
 USUAL_LENGTH = 64
 
 
-class Told(TypedDict):
+class TokenFields(TypedDict):
     """The fields of a reconstruction that tokens fill."""
 
     bag: dict[str, float]
@@ -31,18 +31,18 @@ class Told(TypedDict):
 
 @dataclass
 class Tokens:
-    """Tokens with a score from 0 to 1, for some how often they seem to occur, and why the rest could not be told.
+    """Tokens with a score from 0 to 1, for some how often they seem to occur, and why the rest could not be found.
 
-    Counts add up to the tokens of the batch where its gradient's rank tells these. Otherwise, as most tokens occur
-    once, the lower quartile of what the output layer says of them is one occurrence.
+    Counts add up to the tokens of the batch where its gradient's rank shows these. Otherwise, as most tokens occur
+    once, the lower quartile of the output layer's pulls is taken for a single occurrence.
     """
 
     scores: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
 
-    def told(self, model: TextModel, chosen: Sequence[int]) -> Told:
-        """The bag and the counts of some of them, under the tokenizer's names, as a reconstruction tells them."""
+    def fields(self, model: TextModel, chosen: Sequence[int]) -> TokenFields:
+        """The bag and the counts of some of them, under the tokenizer's names, as a reconstruction holds them."""
         names = [str(name) for name in model.tokenizer.convert_ids_to_tokens(list(chosen))]
         named = list(zip(names, chosen, strict=True))
         return {
@@ -54,43 +54,43 @@ class Tokens:
 def tokens_of(model: TextModel, gradient: Update, rule: RowRule = "norm", spans: bool = True) -> Tokens:
     """The tokens of the batch that made this gradient.
 
-    A word table of its own moves only in the rows of the tokens that were read. One that is also the output layer
-    moves everywhere, but only the rows of tokens that were predicted move against the model's states. With `spans`
+    A token embedding of its own moves only in the rows of the tokens that were read. If it is also the output layer
+    it moves everywhere, but only the rows of tokens that were predicted move against the model's states. With `spans`
     tokens whose embedding lies in the span of the first layer's inputs are added.
     """
-    adapter, found = model.adapter, Tokens()
-    words = gradient.tensors.get(adapter.parameter_of(adapter.words))
+    adapter, tokens = model.adapter, Tokens()
+    embedding = gradient.tensors.get(adapter.parameter_of(adapter.words))
     head = _head(model, gradient)
     scores: dict[int, float] = {}
     fit = _in_the_span(model, gradient) if spans else None
-    if words is None:
-        found.reasons.append(Reason(kind="words-missing"))
-    elif head is not words:
-        rows = present_rows(words, rule)
+    if embedding is None:
+        tokens.reasons.append(Reason(kind="words-missing"))
+    elif head is not embedding:
+        rows = present_rows(embedding, rule)
         if rows is None:
-            found.reasons.append(Reason(kind="rows-drowned"))
+            tokens.reasons.append(Reason(kind="rows-drowned"))
         else:
-            sizes = words.norm(dim=1)
+            sizes = embedding.norm(dim=1)
             scores.update({int(row): float(sizes[row] / sizes.max()) for row in rows})
     elif fit is None:
-        levers = leverages(words)
-        scores.update({int(row): float(levers[row]) for row in standing_out(levers, words.shape[1])})
+        levers = leverages(embedding)
+        scores.update({int(row): float(levers[row]) for row in standing_out(levers, embedding.shape[1])})
     if fit is not None:
         scores.update(dict.fromkeys(fit.tolist(), 1.0))
     if head is not None:
         pull = predicted_rows(head)
         scores.update({int(row): max(scores.get(int(row), 0.0), 1.0) for row in pull.nonzero()[:, 0]})
-        # One sentence is assumed: each has a token that is read and not predicted, and one the other way round.
+        # A single sentence is assumed: its first token is read and not predicted, its last predicted and not read.
         total = total_tokens(gradient, model, 1)
-        found.counts = _counts(pull, list(scores), None if total is None else total - 1)
-    if words is not None and head is words and not scores:
-        found.reasons.append(Reason(kind="rows-drowned"))
-    found.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
-    return found
+        tokens.counts = _counts(pull, list(scores), None if total is None else total - 1)
+    if embedding is not None and head is embedding and not scores:
+        tokens.reasons.append(Reason(kind="rows-drowned"))
+    tokens.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
+    return tokens
 
 
 def _head(model: TextModel, gradient: Update) -> Tensor | None:
-    """The gradient of a language model's output layer, one row a token; None if it was not sent."""
+    """The gradient of a language model's output layer, a row per token; None if it was not sent."""
     if model.task != "causal-lm":
         return None
     output = model.adapter.output_layer
@@ -108,14 +108,14 @@ def _in_the_span(model: TextModel, gradient: Update) -> Tensor | None:
 
 
 def _positions(model: TextModel, gradient: Update) -> int:
-    """How many positions there are to try: one where the first layer does not see them."""
+    """How many positions there are to try: 1 where the first layer does not see them."""
     if model.adapter.positions is None:
         return 1
     return min(longest_sentence(gradient, model) or USUAL_LENGTH, model.max_length)
 
 
 def _counts(pull: Tensor, tokens: list[int], total: int | None) -> dict[int, int]:
-    """How often each token was predicted, where that shows; `total` is how many were, if the update tells."""
+    """How often each token was predicted, where that shows; `total` is how many were, if that is known."""
     pulls = {token: float(pull[token]) for token in tokens if float(pull[token]) > 0}
     if not pulls:
         return {}
@@ -127,6 +127,6 @@ def _counts(pull: Tensor, tokens: list[int], total: int | None) -> dict[int, int
         least = min(pulls.values())
         # Of two values the quartile lies below both, where it means nothing.
         return counted(max(least, statistics.quantiles(pulls.values(), n=4)[0]) if len(pulls) > 1 else least)
-    # A token that was half expected pulls half as much, so any of the pulls may be what one occurrence is.
+    # A token that was half expected pulls half as much, so any of the pulls may be that of a single occurrence.
     guesses = [counted(once) for once in sorted(pulls.values(), reverse=True)]
     return min(guesses, key=lambda counts: abs(sum(counts.values()) - total))

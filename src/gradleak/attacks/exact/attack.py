@@ -10,7 +10,7 @@ from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentenc
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.recovery import Outcome, Recovered
-from gradleak.attacks.reasons import told
+from gradleak.attacks.reasons import reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
@@ -19,7 +19,7 @@ from gradleak.updates.update import Update
 
 
 class Exact(Attack):
-    """The span of a layer's inputs is in its gradient; sentences are searched that lie in it whole."""
+    """The span of a layer's inputs is in its gradient; sentences that lie in it entirely are searched for."""
 
     name = "exact"
     summary = "linear algebra: sentences whose states lie in the gradients' span, each with a certificate"
@@ -35,19 +35,19 @@ class Exact(Attack):
 
 
 def show_in(progress: Progress, done: int) -> Callable[[str], None]:
-    """A function that shows a text in the progress of work of which so much is done."""
+    """A function that shows a text beside the progress of work of which so much is done."""
     return lambda text: progress.advance(done, text=text)
 
 
 def recover(gradient: Update, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
-    """Everything that can be proved about one gradient."""
+    """Everything that can be proved about a gradient."""
     if model.adapter.family.kind == "decoder":
         return recover_decoder(model, gradient, budget, show)
     return recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
 
 
 def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
-    """The outcome in the form that all attacks share."""
+    """The outcome as a reconstruction."""
     labels = [sentence.label for sentence in outcome.sentences]
     known = [label for label in labels if label is not None]
     names = model.tokenizer.convert_ids_to_tokens
@@ -59,13 +59,13 @@ def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Rec
         lengths=[len(sentence.tokens) for sentence in outcome.sentences] or None,
         found=found if outcome.sentences else [],
         bag={str(names(token)): round(score, 4) for token, score in outcome.bag.items() if token in content},
-        **told(outcome.reasons),
+        **reason_fields(outcome.reasons),
         status="completed" if outcome.complete else budget.reason,
     )
 
 
 def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
-    """One sentence with its certificate; it counts as proved only if it is whole."""
+    """A sentence with its certificate; it counts as proved only if it is whole."""
     tokens = model.content(recovered.tokens)
     certificate = recovered.certificate
     return Sentence(

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
+from gradleak.attacks.exact.contribution import Contribution, add_up_to, find_contribution
 from gradleak.attacks.exact.endings import Ending, endings
 from gradleak.attacks.exact.growing import Growth, Prefix, Spans
-from gradleak.attacks.exact.limits import no_end, not_in_update
-from gradleak.attacks.exact.peel import Explained, add_up, explain
+from gradleak.attacks.exact.limits import not_in_update, rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.certify import Certifier, attention_parts, joint_span, mixed_layer, mixed_spans
@@ -21,41 +21,43 @@ from gradleak.updates.update import Update
 
 
 def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
-    """All sentences that can be grown from the update, with certificates; `show` gets a glimpse of each step."""
+    """All sentences that can be grown from the update, with certificates; `show` gets the longest at each step."""
     first = attention_parts(model, 0)
     layer, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [mixed])
     if missing:
         return Outcome(reasons=[missing])
     inputs = joint_span(update.tensors, first)
-    behind, following = mixed_spans(model, update.tensors)
-    if behind is None or (inputs is None and not_in_update(update, [first]) is None):
-        return Outcome(reasons=[no_end(update, mixed)])
+    mixed_span, following = mixed_spans(model, update.tensors)
+    if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
+        return Outcome(reasons=[rank_hidden(update, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
-    growth = Growth(model, Spans(inputs, behind, following, mixed[0], after), _positions(model, update))
+    growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
     grown = growth.run(budget, show)
-    if growth.hurried and len(_states(grown, learned)) < behind.rank and not budget.over:
+    if growth.hurried and len(_states(grown, learned)) < mixed_span.rank and not budget.over:
         grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.reasons.append(Reason(kind="prefixes-overflow"))
         return outcome
     shared = _states(grown, learned)
-    outcome.complete = len(shared) >= behind.rank and not budget.over
+    outcome.complete = len(shared) >= mixed_span.rank and not budget.over
     if not outcome.complete and not budget.over:
-        numbers = {"told": len(shared), "rank": behind.rank}
+        numbers = {"told": len(shared), "rank": mixed_span.rank}
         outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
     if outcome.complete and model.task == "classification" and not any(prefix.start for prefix in grown):
-        # Tokens of one kind can have states so alike that the rank does not count them all, and a sentence that
-        # another one begins with has no states of its own.
-        outcome.complete = add_up(model, update.tensors, behind, mixed[0], [list(prefix.tokens) for prefix in grown])
+        # States can be so alike that the rank does not count them all, and a sentence that is the beginning of
+        # another has no states of its own.
+        outcome.complete = add_up_to(
+            model, update.tensors, mixed_span, mixed[0], [list(prefix.tokens) for prefix in grown]
+        )
         outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
-    certifier = Certifier(model, update, (behind, following))
+    certifier = Certifier(model, update, (mixed_span, following))
     last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
-        # Without positions and without a first special token, one token stands for any run of it.
+        # Without positions and without a first special token, a single token stands for any run of it.
         repeated = len(prefix.tokens) == 1 and not learned and not model.prefix
         if model.task == "causal-lm":
             ending = last[number] if last is not None else None
@@ -64,11 +66,11 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
             outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
         else:
             alone = [n for n, state in enumerate(prefix.states(learned)) if shared[state] == 1]
-            told = _explained(model, update, behind, mixed, prefix, alone)
-            label, share = (told.label, told.share) if told is not None else (None, None)
+            own = _contribution(model, update, mixed_span, mixed, prefix, alone)
+            label, share = (own.label, own.share) if own is not None else (None, None)
             # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
-            # its own gradient is in the update, of which one token alone is no test.
-            whole = (outcome.complete or (told is not None and told.places > 1)) and not repeated
+            # its own gradient is in the update, of which a single token is no test.
+            whole = (outcome.complete or (own is not None and own.places > 1)) and not repeated
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
     if model.task == "causal-lm" and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
@@ -80,13 +82,13 @@ def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int,
     return Counter(state for prefix in grown for state in prefix.states(learned))
 
 
-def _explained(
-    model: TextModel, update: Update, behind: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
-) -> Explained | None:
+def _contribution(
+    model: TextModel, update: Update, span: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
+) -> Contribution | None:
     """A sentence's label and share, by those of its tokens whose states no other sentence has."""
     names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
     kept = {name: update.tensors[name].double() for name in names}
-    return explain(model, kept, behind, mixed[0], list(prefix.tokens), alone) if alone else None
+    return find_contribution(model, kept, span, mixed[0], list(prefix.tokens), alone) if alone else None
 
 
 def _positions(model: TextModel, update: Update) -> range:

@@ -1,4 +1,4 @@
-"""Exact recovery from an encoder's update: unmix, search, certify, peel, and again until nothing is left."""
+"""Exact recovery from an encoder's update: unmix, search, certify, remove, and again until nothing is left."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
+from gradleak.attacks.exact.contribution import find_contribution, without
 from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, descend
-from gradleak.attacks.exact.limits import no_end, not_in_update
-from gradleak.attacks.exact.peel import explain, peeled
+from gradleak.attacks.exact.limits import not_in_update, rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import Choices, first_inputs, fitting
 from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, joint_span, mixed_layer
 from gradleak.attacks.spans.spans import Span
-from gradleak.attacks.spans.unmix import table_rows, unmix
+from gradleak.attacks.spans.unmix import embedding_rows, unmix
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Starts for every possible length in the first round; twice as many after a round that found nothing.
 STARTS, MOST_STARTS = 6, 192
-# Sentences of a round that are checked exactly; more only look promising where the span fills the space.
+# Sentences of a round that are checked exactly; more than that look promising only where the span fills the space.
 MOST_CHECKS = 256
 # A token's share at a position below which it is not tried there; less and less while nothing is found. Tokens that
 # may occur several times are then tried, with this share at least, wherever they fit.
@@ -34,9 +34,9 @@ ONCE = 0.9
 ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
 # Shares of the mean that add up to this leave room for no further sentence, in batches of up to 500.
 WHOLE = 0.998
-# They do so if the update is the mean of the batch's gradients. One that is a multiple of it has more left than this.
+# That holds if the update is the mean of the batch's gradients. A multiple of the mean has more than this left.
 SPENT = 0.1
-# Positions looked at when the update does not tell how long sentences are.
+# Positions looked at when the update does not show how long sentences are.
 BLOCK = 24
 
 
@@ -49,12 +49,12 @@ def recover_encoder(
         return Outcome(reasons=[missing])
     rounds = EncoderRecovery(model, update, generator)
     rounds.run(budget, show)
-    bag = {token: 1.0 for sentence in rounds.found for token in sentence.tokens}
-    return Outcome(rounds.found, rounds.complete, {**rounds.bag, **bag}, rounds.reasons)
+    bag = {token: 1.0 for sentence in rounds.recovered for token in sentence.tokens}
+    return Outcome(rounds.recovered, rounds.complete, {**rounds.bag, **bag}, rounds.reasons)
 
 
 class EncoderRecovery:
-    """The rounds on one update, and what they have found so far."""
+    """The rounds of search on an update, and the sentences recovered so far."""
 
     def __init__(self, model: TextModel, update: Update, generator: torch.Generator) -> None:
         self.model = model
@@ -64,16 +64,16 @@ class EncoderRecovery:
         self.update = update
         self.first = attention_parts(model, 0)
         self.layer, self.mixed = mixed_layer(model, update.tensors)
-        self.words = adapter.parameter_of(adapter.words)
-        self.positions = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
+        self.token_table = adapter.parameter_of(adapter.words)
+        self.position_table = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
         wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
-        wanted |= {self.words, self.positions}
+        wanted |= {self.token_table, self.position_table}
         self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
         self.original = dict(self.left)
         self.certifier = Certifier(model, update)
         self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
         self._exact: TextModel | None = None
-        self.found: list[Recovered] = []
+        self.recovered: list[Recovered] = []
         self.bag: dict[int, float] = {}
         self.seen: tuple[Tensor, int] | None = None
         self.reasons: list[Reason] = []
@@ -86,11 +86,11 @@ class EncoderRecovery:
             if spans is None:
                 break
             if self._round(*spans, starts, budget):
-                show(self.model.decode(self.found[-1].tokens))
+                show(self.model.decode(self.recovered[-1].tokens))
                 starts, failures = max(STARTS, starts // 2), 0
                 continue
             failures += 1
-            if self.found and failures % 2:  # the other end of the spectrum first, then more starts
+            if self.recovered and failures % 2:  # the other end of the spectrum first, then more starts
                 narrow = not narrow
             else:
                 starts *= 2
@@ -100,33 +100,33 @@ class EncoderRecovery:
 
     @property
     def count(self) -> int:
-        """Sentences accounted for, repeated ones as often as they occur."""
+        """Sentences accounted for, repeated sentences as often as they occur."""
         if self.size is None:
-            return len(self.found)
-        return sum(max(1, round(self.size * found.share)) if found.share else 1 for found in self.found)
+            return len(self.recovered)
+        return sum(max(1, round(self.size * sentence.share)) if sentence.share else 1 for sentence in self.recovered)
 
     @property
     def complete(self) -> bool:
-        """Whether all sentences are found: as many as granted, all of the mean, or until nothing is left."""
-        if not self.found or (self.size is not None and len(self.found) >= self.size):
-            return bool(self.found)
+        """Whether all sentences are recovered: as many as known, all of the mean, or until nothing is left."""
+        if not self.recovered or (self.size is not None and len(self.recovered) >= self.size):
+            return bool(self.recovered)
         left, before = (self.mixed[0].carrier(tensors) for tensors in (self.left, self.original))
         if left is None or before is None:
             return left is None
         rest = float(left.matrix.norm() / before.matrix.norm())
-        shares = [found.share for found in self.found if found.share is not None]
+        shares = [sentence.share for sentence in self.recovered if sentence.share is not None]
         spent = sum(shares) > WHOLE or (self.size is not None and self.count >= self.size)
-        # What has no share was not taken out, so then what is left tells nothing.
-        return rest < OWN_NOISE or (spent and (rest < SPENT or len(shares) < len(self.found)))
+        # A sentence without a share was not removed, so then what is left says nothing.
+        return rest < OWN_NOISE or (spent and (rest < SPENT or len(shares) < len(self.recovered)))
 
-    # --- one round --------------------------------------------------------------------------------
+    # --- a round ----------------------------------------------------------------------------------
 
     def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
-        """What the first layer still sees, and what is left behind its attention."""
+        """What the first layer still sees, and what is left after its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.reasons.append(no_end(self.update, self.mixed))
+            self.reasons.append(rank_hidden(self.update, self.mixed))
             return None
-        if not self.found:
+        if not self.recovered:
             return self.before[0], self.before[1]
         tokens = joint_span(self.left, self.first, self.before[0], narrow)
         mixed = joint_span(self.left, self.mixed, self.before[1], narrow)
@@ -143,7 +143,7 @@ class EncoderRecovery:
         frames = Frames(self.model, choices, rows)
         picks = choices.draw(len(rows), self.generator)
         ids, energies = descend(Energy(self.model, mixed, self.mixed[0]), frames, picks, budget)
-        known = {tuple(r.tokens) for r in self.found}
+        known = {tuple(r.tokens) for r in self.recovered}
         promising = dict.fromkeys(
             tuple(ids[row][frames.mask[row]].tolist())
             for row in energies.argsort()[:MOST_CHECKS].tolist()
@@ -158,16 +158,17 @@ class EncoderRecovery:
         if not certificate.holds or span is None:
             return False
         double = self._double()
-        told = explain(double, self.left, span, double.adapter.parts[self.layer][self.mixed[0].role], tokens)
-        if told is None:
-            self.found.append(Recovered(tokens, certificate))
+        part = double.adapter.parts[self.layer][self.mixed[0].role]
+        own = find_contribution(double, self.left, span, part, tokens)
+        if own is None:
+            self.recovered.append(Recovered(tokens, certificate))
         else:
-            self.found.append(Recovered(tokens, certificate, told.label, told.share))
-            self.left = peeled(self.left, told)
+            self.recovered.append(Recovered(tokens, certificate, own.label, own.share))
+            self.left = without(self.left, own)
         return True
 
     def _double(self) -> TextModel:
-        """The model in float64: what is peeled off must be more exact than what is left."""
+        """The model in float64: what is removed must be more exact than what is left."""
         if self._exact is None:
             self._exact = self.model.to_float64()
         return self._exact
@@ -177,7 +178,7 @@ class EncoderRecovery:
     def _choices(self, span: Span, starts: int) -> tuple[Choices, list[int]]:
         """The tokens each position may hold, fewer in a first round of few starts, and possible lengths."""
         tokens, fits = self._fits(span)
-        shares = unmix(*self._table_rows(span, tokens, fits), fits)
+        shares = unmix(*self._embedding_rows(span, tokens, fits), fits)
         weights = torch.where(shares > LEAST_SHARE * (STARTS / starts) ** 2, shares, 0.0) * fits
         if starts > STARTS:
             repeated = shares.amax(dim=1, keepdim=True) < ONCE
@@ -205,30 +206,30 @@ class EncoderRecovery:
         self.seen = tokens[some], fits.shape[1]
         return tokens[some], fits[some]
 
-    def _table_rows(self, span: Span, tokens: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
-        """The tables' gradients at the tokens and at the positions: as sent, else as the first layer tells them."""
-        if self.words in self.left and self.positions in self.left:
+    def _embedding_rows(self, span: Span, tokens: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
+        """The embeddings' gradients at the tokens and at the positions: as sent, else from the first layer."""
+        if self.token_table in self.left and self.position_table in self.left:
             first = self.model.adapter.family.first_position
-            return self.left[self.words][tokens], self.left[self.positions][first : first + fits.shape[1]]
+            return self.left[self.token_table][tokens], self.left[self.position_table][first : first + fits.shape[1]]
         matrices, _ = carried(self.left, self.first)
-        return table_rows(span, matrices, first_inputs(self.model, tokens, fits.shape[1]), fits)
+        return embedding_rows(span, matrices, first_inputs(self.model, tokens, fits.shape[1]), fits)
 
     def _tokens(self) -> Tensor:
-        """The tokens of the batch where the word table tells them, else all, or those that fitted before."""
-        if self.words in self.left:
-            return self._rows(self.words)
+        """The tokens of the batch where the token embedding shows them, else all, or those that fitted before."""
+        if self.token_table in self.left:
+            return self._rows(self.token_table)
         if self.seen is not None:  # what is left of an update can hold no others
             return self.seen[0]
         return torch.arange(len(self.model.token_embedding), device=self.model.device)
 
     def _longest(self) -> int | None:
-        if self.positions not in self.left:
+        if self.position_table not in self.left:
             return None if self.seen is None else self.seen[1]
-        used = self._rows(self.positions)
+        used = self._rows(self.position_table)
         return int(used.max()) + 1 - self.model.adapter.family.first_position if len(used) else None
 
     def _rows(self, name: str) -> Tensor:
-        """The rows of a table that still have a gradient."""
+        """The rows of an embedding that still have a gradient."""
         now, before = self.left[name].norm(dim=1), self.original[name].norm(dim=1)
         return (now > ROW_NOISE * before.max() + OWN_NOISE * before).nonzero()[:, 0]
 

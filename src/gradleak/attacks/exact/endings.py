@@ -1,8 +1,8 @@
 """The last token of every sentence of a language model: it is predicted, but nothing is predicted from it.
 
-So no layer's input shows it. What shows it is the signal that comes back to the position before: the last layer's
-gradient is a sum over positions of signal times input, the inputs are known once all sentences are, and solving for
-the signals leaves one vector a position, which depends on the label in a known, linear way.
+So no layer's input shows it. What shows it is the output gradient at the position before: the last layer's gradient
+is a sum over positions of output gradient times input, the inputs are known once all sentences are, and solving for
+the output gradients leaves a vector per position, which depends on the label in a known, linear way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gradleak.attacks.exact.growing import Prefix
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
-# The best label must fit this many times better than the next one.
+# The best label must fit this many times better than the second best.
 CLEAR = 4.0
 
 
@@ -34,13 +34,13 @@ class Ending:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """What the last matrix sees of a sentence, the signals its known labels send back, and those of the last one.
+    """What the last matrix sees of a sentence, and its output gradients at positions with a known label.
 
-    The last signal is `expected` less the label's row of the head times `turn`.
+    At the last position the output gradient is `expected` less the label's row of the head times `turn`.
     """
 
     inputs: Tensor
-    signals: Tensor
+    output_gradients: Tensor
     expected: Tensor
     turn: Tensor
 
@@ -48,23 +48,23 @@ class _Sentence:
 def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> list[Ending]:
     """The last tokens of sentences known but for these, in order, from the last feed-forward matrix's gradient.
 
-    `prefixes` must be all sentences of the batch: a missing one would leak into the others' signals.
+    `prefixes` must be all sentences of the batch: a missing sentence would leak into the others' output gradients.
     """
     sentences = [_sentence(model, model.adapter.parts[-1]["ffn_out"], prefix) for prefix in prefixes]
     inputs = torch.cat([sentence.inputs for sentence in sentences]).double()
-    signals = (matrix.double() @ torch.linalg.pinv(inputs)).T.split([len(s.inputs) for s in sentences])
-    # All labels but the last ones are known, so they tell how much one position weighs in the batch's mean. Where
-    # sentences begin alike their positions are the same and only the sum of their signals shows.
+    solved = (matrix.double() @ torch.linalg.pinv(inputs)).T.split([len(s.inputs) for s in sentences])
+    # All labels but the last are known, so they show how much a position weighs in the batch's mean. Where sentences
+    # begin alike their positions are the same and only the sum of their output gradients shows.
     states = [prefix.states(model.adapter.positions is not None) for prefix in prefixes]
     alike = Counter(state for own in states for state in own)
     single = torch.tensor([alike[state] == 1 for own in states for state in own[:-1]], dtype=torch.bool)
-    seen = torch.cat([own[:-1] for own in signals])[single]
-    wanted = torch.cat([sentence.signals for sentence in sentences]).double()[single]
+    seen = torch.cat([own[:-1] for own in solved])[single]
+    wanted = torch.cat([sentence.output_gradients for sentence in sentences]).double()[single]
     weight = float((seen * wanted).sum() / wanted.square().sum()) if len(wanted) else 1 / len(inputs)
     head = model.module.get_output_embeddings().weight.detach()
     return [
         _ending(sentence.expected.double() - own[-1] / weight, head, sentence.turn)
-        for sentence, own in zip(sentences, signals, strict=True)
+        for sentence, own in zip(sentences, solved, strict=True)
     ]
 
 
@@ -92,11 +92,11 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
         handle.remove()
     output, head = caught["output"], model.module.get_output_embeddings()
     losses = F.cross_entropy(head(hidden[:-1]), ids[0, 1:], reduction="sum")
-    (signals,) = torch.autograd.grad(losses, output, retain_graph=True)
+    (output_gradients,) = torch.autograd.grad(losses, output, retain_graph=True)
     last = hidden[-1]
     eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
     (turn,) = torch.autograd.grad(last, output, eye, is_grads_batched=True)
     turn = turn[:, 0, -1]
     with torch.no_grad():
         expected = head(last).softmax(dim=0) @ head.weight @ turn
-    return _Sentence(caught["inputs"], signals[0, :-1], expected, turn)
+    return _Sentence(caught["inputs"], output_gradients[0, :-1], expected, turn)

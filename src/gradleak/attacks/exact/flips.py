@@ -1,9 +1,9 @@
-"""Search for whole sentences of an encoder: flip one token after the other until everything fits the span.
+"""Search for whole sentences of an encoder: flip token after token until everything fits the span.
 
-The energy of a sentence is the mean squared distance of its states inside the first layer, behind the attention,
+The energy of a sentence is the mean squared distance of its states inside the first layer, after the attention,
 from the span of that layer's feed-forward gradient, or else at the entry of the second layer. There every state has
 already mixed with its neighbours, so only a sentence that is right as a whole fits. A flip is judged by the energy's
-derivative first, the best ones exactly.
+derivative first, the best flips exactly.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gradleak.core.budget import Budget
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
-# Below this energy a sentence is worth an exact check; wrong ones stay far above, right ones far below.
+# Below this energy a sentence is worth an exact check; wrong sentences stay far above, right sentences far below.
 PROMISING = 1e-5
-# Flips tried exactly in one step of one sentence.
+# Flips of a sentence tried exactly in a step.
 FLIPS = 16
 STEPS = 60
 CHUNK = 512
@@ -30,7 +30,7 @@ class Energy:
     """The energy of many sentences at once, in fp32."""
 
     def __init__(self, model: TextModel, span: Span, part: Part) -> None:
-        """`part` is one that sees what the span is of."""
+        """`part` is a part that sees what the span is of."""
         self.model = model
         self.span = span
         self.complement = span.complement.to(model.token_embedding)
@@ -47,12 +47,12 @@ class Energy:
 
     def slopes(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Derivatives by what the first layer sees, (sentences, positions, width)."""
-        found = []
+        slopes = []
         for i, m in zip(ids.split(CHUNK), mask.split(CHUNK), strict=True):
             embeds = self.model.embed(i).requires_grad_()
             inputs, states = self.probe(inputs_embeds=embeds, mask=m.long())
-            found.append(torch.autograd.grad(self._of(states, m).sum(), inputs)[0])
-        return torch.cat(found)
+            slopes.append(torch.autograd.grad(self._of(states, m).sum(), inputs)[0])
+        return torch.cat(slopes)
 
     def _of(self, states: Tensor, mask: Tensor) -> Tensor:
         apart = (self.span.unit(states) @ self.complement.T).square().sum(dim=-1)
@@ -60,7 +60,7 @@ class Energy:
 
 
 class Frames:
-    """Sentences of given lengths over choices: special tokens in place, padding behind."""
+    """Sentences of given lengths over choices: special tokens in place, padding at the end."""
 
     def __init__(self, model: TextModel, choices: Choices, lengths: Tensor) -> None:
         places = torch.arange(len(choices.tokens), device=lengths.device)
@@ -93,8 +93,8 @@ def descend(energy: Energy, frames: Frames, picks: Tensor, budget: Budget) -> tu
         tried = _flips(energy, frames, picks[active], active)
         ids = frames.ids(tried, active)
         mask = frames.mask[active][:, None].expand_as(ids)
-        found = energy.values(ids.flatten(0, 1), mask.flatten(0, 1)).view(ids.shape[:2])
-        best = found.min(dim=1)
+        energies = energy.values(ids.flatten(0, 1), mask.flatten(0, 1)).view(ids.shape[:2])
+        best = energies.min(dim=1)
         better = best.values < values[active]
         picks[active[better]] = tried[better, best.indices[better]]
         values[active[better]] = best.values[better]

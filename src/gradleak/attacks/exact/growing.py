@@ -1,8 +1,8 @@
 """Sentences of a decoder, grown token by token, each checked against the spans.
 
 A decoder's state depends only on what came before, so a sentence can be grown from its first token: a token is kept
-if its state behind the first attention lies in the span of that layer's feed-forward gradient, and its state behind
-the whole layer in the span of the next one's. A prefix that no token continues is a whole sentence. Any deeper layer
+if its state after the first attention lies in the span of that layer's feed-forward gradient, and its state after the
+whole layer in the span of the next one's. A prefix that no token continues is a whole sentence. Any deeper layer
 serves as well, at the price of running up to it.
 """
 
@@ -23,12 +23,12 @@ from gradleak.models.text import TextModel
 
 # Tokens of all prefixes and their candidates that go through the first layer at once.
 CHUNK = 8192
-# Without learned positions a token behind copies of itself looks like itself, so any run of it fits. Sentences that
+# Without learned positions a token after copies of itself looks like itself, so any run of it fits. Sentences that
 # begin with a run this long are still found.
 LONGEST_RUN = 3
-# More prefixes than this at once means that the spans no longer tell right from wrong.
+# More prefixes than this at once means that the spans no longer separate right from wrong.
 MOST_PREFIXES = 4096
-# Candidates that stand side by side behind a prefix: each costs the others some attention.
+# Candidates that stand side by side after a prefix: each makes the attention of all larger.
 SIDE_BY_SIDE = 1024
 # Where any token may stand anywhere, so many that the model finds likeliest are tried first.
 LIKELIEST = 1024
@@ -43,24 +43,24 @@ class Prefix:
 
     @property
     def run(self) -> bool:
-        """Whether it is one token over and over."""
+        """Whether it is the same token over and over."""
         return len(self.tokens) > 1 and len(set(self.tokens)) == 1
 
     def states(self, learned: bool) -> list[tuple[int, tuple[int, ...]]]:
         """What the state at each token depends on: the start and the tokens so far; `learned` are positions.
 
-        Without learned positions a token behind copies of itself has the state of the token alone.
+        Without learned positions a token after copies of itself has the state of the token alone.
 
         >>> Prefix(0, (7, 7, 8)).states(learned=False)
         [(0, (7,)), (0, (7,)), (0, (7, 7, 8))]
         """
-        beginnings = [Prefix(self.start, self.tokens[: n + 1]) for n in range(len(self.tokens))]
-        return [(p.start, p.tokens[:1] if p.run and not learned else p.tokens) for p in beginnings]
+        prefixes = [Prefix(self.start, self.tokens[: n + 1]) for n in range(len(self.tokens))]
+        return [(p.start, p.tokens[:1] if p.run and not learned else p.tokens) for p in prefixes]
 
 
 @dataclass(frozen=True)
 class Spans:
-    """What the first layer sees, if known, what a part behind some attention sees, and what the next layer sees."""
+    """What the first layer sees, if known, what a part after some attention sees, and what the next layer sees."""
 
     inputs: Span | None
     mixed: Span
@@ -89,8 +89,8 @@ class Growth:
     def run(self, budget: Budget, show: Callable[[str], None], thorough: bool = False) -> list[Prefix]:
         """All prefixes that cannot be continued: the sentences, as far as they leave a trace.
 
-        Where the first layer tells nothing, a prefix that likely tokens continue is not tried with all others unless
-        it is to be `thorough`; `hurried` tells that some sentence may have been missed so.
+        Where the first layer shows nothing, a prefix that likely tokens continue is not tried with all others unless
+        `thorough`; `hurried` is then set, as some sentence may have been missed.
         """
         self._hurry = not thorough and self.spans.inputs is None and self.model.task == "causal-lm"
         self.hurried = False
@@ -112,10 +112,10 @@ class Growth:
             self.overflow = len(alive) > MOST_PREFIXES
         return self._without_runs(whole + alive)
 
-    def _without_runs(self, found: list[Prefix]) -> list[Prefix]:
-        """Where a run looks like its token alone, the token is no sentence if one found begins with the run."""
-        begun = set() if self.learned else {p.tokens[0] for p in found if p.tokens[1:2] == p.tokens[:1]}
-        return [p for p in found if len(p.tokens) > 1 or p.tokens[0] not in begun]
+    def _without_runs(self, prefixes: list[Prefix]) -> list[Prefix]:
+        """Where a run looks like its token alone, the token is no sentence if some prefix begins with the run."""
+        begun = set() if self.learned else {p.tokens[0] for p in prefixes if p.tokens[1:2] == p.tokens[:1]}
+        return [p for p in prefixes if len(p.tokens) > 1 or p.tokens[0] not in begun]
 
     def candidates(self, position: int) -> Tensor:
         """The tokens that fit the first layer's span at this position; all of them if that was not sent."""
@@ -129,7 +129,7 @@ class Growth:
         return self._everywhere
 
     def _extend(self, alive: list[Prefix], bag: Tensor, position: int) -> tuple[list[Prefix], list[Prefix]]:
-        """Every prefix with every token that fits behind it; those that nothing fits behind have ended."""
+        """Every prefix with every token that fits after it; those that nothing fits after have ended."""
         if not len(bag):
             return [], alive
         grown: list[Prefix] = []
@@ -152,10 +152,10 @@ class Growth:
         return grown, ended
 
     def _continued(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
-        """The prefixes with every token that fits; in a hurry likely ones first, and others only where none does."""
+        """The prefixes with every token that fits; in a hurry likely tokens first, others only where none fits."""
         if not self._hurry or len(bag) <= LIKELIEST:
             return self._fitting(prefixes, bag)
-        found: list[Prefix] = []
+        grown: list[Prefix] = []
         for prefix in prefixes:
             likely = self._likely(prefix)
             longer = self._fitting([prefix], likely)
@@ -165,8 +165,8 @@ class Growth:
                 rest = torch.ones(len(self.vocabulary), dtype=torch.bool, device=bag.device)
                 rest[likely] = False
                 longer = self._fitting([prefix], bag[rest[bag]])
-            found += longer
-        return found
+            grown += longer
+        return grown
 
     def _likely(self, prefix: Prefix) -> Tensor:
         ids = torch.tensor([prefix.tokens], device=self.model.device)
@@ -177,7 +177,7 @@ class Growth:
         return logits[0, -1].topk(LIKELIEST).indices.sort().values
 
     def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
-        """The prefixes of one start and length, each with one more token of the bag where that fits."""
+        """The prefixes of the same start and length, each with another token of the bag where that fits."""
         fit = torch.cat([self.mixed(self._mixed_states(prefixes, part)) for part in bag.split(SIDE_BY_SIDE)], dim=1)
         pairs = fit.nonzero().tolist()
         longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
@@ -194,9 +194,9 @@ class Growth:
         return [prefix for prefix, fit in zip(longer, fits, strict=True) if fit]
 
     def _mixed_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
-        """What the part behind the attention sees of each token behind each prefix, (prefixes, tokens, width).
+        """What the part after the attention sees of each token after each prefix, (prefixes, tokens, width).
 
-        All tokens stand side by side behind the one prefix, at the same position, and see it and themselves only.
+        All tokens stand side by side after the same prefix, at the same position, and see it and themselves only.
         """
         length, start = len(prefixes[0].tokens), prefixes[0].start
         before = torch.tensor([prefix.tokens for prefix in prefixes], dtype=torch.long, device=self.model.device)

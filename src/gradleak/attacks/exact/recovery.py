@@ -10,7 +10,7 @@ from gradleak.attacks.spans.certify import Certificate
 
 @dataclass(frozen=True)
 class Recovered:
-    """A sentence with its special tokens, its certificate, and label and weight where the update tells them.
+    """A sentence with its special tokens, its certificate, and label and weight where the update shows them.
 
     `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once.
     """
@@ -24,7 +24,7 @@ class Recovered:
 
 @dataclass
 class Outcome:
-    """Everything recovered from one update. `complete` means that nothing of the update is left to explain."""
+    """Everything recovered from an update. `complete` means that nothing of the update is left to explain."""
 
     sentences: list[Recovered] = field(default_factory=list)
     complete: bool = False

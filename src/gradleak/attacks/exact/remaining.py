@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from gradleak.attacks.exact.peel import sentence_gradient
+from gradleak.attacks.exact.contribution import sentence_gradient
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.models.text import TextModel
 from gradleak.updates.client_rule import ClientRule
@@ -18,7 +18,7 @@ ROUGHLY = 0.2
 
 
 def remaining(gradient: Update, outcome: Outcome, model: TextModel) -> Update | None:
-    """The gradient without the sentences recovered, and what is then still granted; None if that cannot be told.
+    """The gradient without the recovered sentences, and what is still known then; None if that cannot be computed.
 
     The whole gradient is returned if nothing was recovered. What is left is scaled to the mean over its sentences.
     """
@@ -44,7 +44,7 @@ def remaining(gradient: Update, outcome: Outcome, model: TextModel) -> Update | 
 
 
 def _size(known: Known, sentences: Sequence[Recovered]) -> int | None:
-    """The batch size: granted, or what the shares of recovered sentences say."""
+    """The batch size: known, or what the shares of recovered sentences say."""
     shares = [sentence.share for sentence in sentences if sentence.share]
     return known.size or (round(1 / min(shares)) if shares else None)
 
@@ -61,7 +61,7 @@ def _is_times(sentence: Recovered, size: int) -> bool:
 
 
 def _known(known: Known, sentences: Sequence[Recovered], size: int, left: int) -> Known:
-    """The grants about the sentences that are left."""
+    """What is known of the sentences that are left."""
     lengths = Counter(known.lengths or ())
     labels = Counter(known.labels or ())
     for sentence in sentences:

@@ -1,7 +1,7 @@
-"""Sentences from a bag of tokens: the attacked language model puts them in order, the update says which are right.
+"""Sentences from a bag of tokens: the attacked language model puts them in order, the update shows which are right.
 
 All sentences of a search grow side by side, with cached keys and values, and only the bag's rows of the output matrix
-are multiplied. A sentence's value is the log-probability of its tokens plus, if the update is asked, how much of it
+are multiplied. A sentence's value is the log-probability of its tokens plus, if the update is used, how much of it
 each token explains.
 """
 
@@ -18,20 +18,20 @@ from torch import Tensor
 from gradleak.core.budget import Budget
 
 # What a share counts beside a log-probability. Measured on smollm2 and Enron: of the next tokens of a batch of 64 the
-# right one is first among the bag in 62, 87, 91, 90 of 100 cases for 4, 8, 16, 32 (22 without), for 128 in 52, 75,
+# right token is first among the bag in 62, 87, 91, 90 of 100 cases for 4, 8, 16, 32 (22 without), for 128 in 52, 75,
 # 86, 82.
 WEIGHT = 16.0
 # A share is taken for no more than this, which tokens of the batch have on average: putting in a token that is common
 # in the batch must not pay.
 MOST_SHARE = 1.0
-# A sentence goes on while its tokens explain this much on average; behind its end they explain nothing.
-HALF = 0.3
+# A sentence goes on while its tokens explain this much on average; after its end they explain nothing.
+LEAST_SHARE = 0.3
 # That its last token ends a sentence is worth as much as so many tokens.
-WHOLE = 1.0
+END_BONUS = 1.0
 # It is given up once it has fallen so far below its best.
 GIVE_UP = 1.5
-# Pairs of first tokens that are looked at, and third tokens behind each.
-OPENINGS, THIRDS = 1024, 3
+# Pairs of first tokens that are looked at, and third tokens after each.
+PAIRS, THIRDS = 1024, 3
 # In how many sentences of a batch the commonest second token may stand.
 SEVERAL = 4.0
 # The share of a sentence's tokens that no sentence found before may have used up.
@@ -40,7 +40,7 @@ STILL_THERE = 0.5
 
 @dataclass(frozen=True)
 class Grown:
-    """A sentence that a search came by: its tokens, and what each after the first adds."""
+    """A sentence that a search has grown: its tokens, and what each after the first adds."""
 
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...]
@@ -59,14 +59,14 @@ class Grown:
     @property
     def surplus(self) -> float:
         """What all tokens explain beyond what would be too little: largest where a sentence of the batch ends."""
-        return sum(min(share, MOST_SHARE) - HALF for share in self.shares)
+        return sum(min(share, MOST_SHARE) - LEAST_SHARE for share in self.shares)
 
 
 class Reader(Protocol):
-    """Reads sentences on and tells of every token of the bag how it fits behind each."""
+    """Reads on in sentences, and judges every token of the bag as the next of each."""
 
-    def first(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
-        """After reading these beginnings afresh, (rows, tokens): log-probabilities and shares, (rows, bag)."""
+    def first(self, openings: Tensor) -> tuple[Tensor, Tensor]:
+        """After reading these openings from the start, (rows, tokens): log-probabilities and shares, (rows, bag)."""
         ...
 
     def further(self, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """`beams` grow at once, shared evenly by the beginnings; n-grams of size `repeat` occur once in a sentence.
+    """`beams` grow at once, shared evenly by the openings; n-grams of size `repeat` occur once in a sentence.
 
     Sentences have at most `length` tokens and do not end before `least`; of a token with a limit they have no more
     than that.
@@ -90,54 +90,55 @@ class BeamSettings:
     limits: Mapping[int, int] = field(default_factory=dict)
 
 
-def openings(reader: Reader, bag: Tensor, starts: Mapping[int, float], weight: float) -> list[Grown]:
-    """The first three tokens of sentences that the update explains, likeliest first; `starts` with log-probabilities.
+def likely_openings(reader: Reader, bag: Tensor, first: Mapping[int, float], weight: float) -> list[Grown]:
+    """The first three tokens of sentences that the update explains, likeliest first.
 
-    Of sentences that differ in their first token only, the likeliest is given.
+    `first` are first tokens with log-probabilities. Of openings that differ in the first token only, the likeliest is
+    given.
     """
-    ids, prior = torch.tensor(list(starts), device=bag.device), torch.tensor(list(starts.values()), device=bag.device)
+    ids, prior = torch.tensor(list(first), device=bag.device), torch.tensor(list(first.values()), device=bag.device)
     log_probs, shares = reader.first(ids[:, None])
     seconds = _second_shares(shares)
     possible = log_probs.isfinite().any(dim=1).nonzero()[:, 0]
     if not len(possible):
         return []
     values = (log_probs + weight * seconds)[possible]
-    each = min(len(bag), max(1, OPENINGS // len(possible)))
+    each = min(len(bag), max(1, PAIRS // len(possible)))
     columns = values.topk(each, dim=1).indices.reshape(-1)
     rows = possible.repeat_interleave(each)
     third_log_probs, third_shares = reader.further(rows, bag[columns])
     totals = (prior[rows] + log_probs[rows, columns] + weight * seconds[rows, columns])[:, None] + third_log_probs
-    totals = totals + weight * third_shares.clamp(-HALF, MOST_SHARE)
+    totals = totals + weight * third_shares.clamp(-LEAST_SHARE, MOST_SHARE)
     best = totals.topk(min(len(bag), THIRDS), dim=1)
-    found: dict[tuple[int, int], tuple[float, Grown]] = {}
+    likeliest: dict[tuple[int, int], tuple[float, Grown]] = {}
     for number, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
         for value, third in zip(best.values[number].tolist(), best.indices[number].tolist(), strict=True):
-            one = Grown(
+            opening = Grown(
                 (int(ids[row]), int(bag[column]), int(bag[third])),
                 (float(log_probs[row, column]), float(third_log_probs[number, third])),
                 (float(seconds[row, column]), float(third_shares[number, third])),
             )
             after = (int(bag[column]), int(bag[third]))
-            if value > found.get(after, (float("-inf"), one))[0]:
-                found[after] = (value, one)
-    return [one for _, one in sorted(found.values(), key=lambda pair: pair[0], reverse=True)]
+            if value > likeliest.get(after, (float("-inf"), opening))[0]:
+                likeliest[after] = (value, opening)
+    return [opening for _, opening in sorted(likeliest.values(), key=lambda pair: pair[0], reverse=True)]
 
 
 def _second_shares(shares: Tensor) -> Tensor:
-    """What each token of the bag explains as the second one behind each first one, up to 1.
+    """What each token of the bag explains as the second after each first token, up to 1.
 
     Whatever a sentence begins with, its first state is nearly the same: all others look at it and little is in it. So
-    all sentences of a batch share what is explained there, and a token counts by what it has beside the one that has
+    all sentences of a batch share what is explained there, and a token counts relative to the token that explains
     most, which may be second in several sentences.
     """
     most = shares.max(dim=1, keepdim=True).values.clamp_min(1e-6)
-    return (SEVERAL * shares / most).clamp(-HALF, MOST_SHARE)
+    return (SEVERAL * shares / most).clamp(-LEAST_SHARE, MOST_SHARE)
 
 
 def search(
     reader: Reader,
     bag: Tensor,
-    beginnings: Sequence[Grown],
+    openings: Sequence[Grown],
     settings: BeamSettings,
     *,
     ends: Callable[[int], bool],
@@ -145,24 +146,25 @@ def search(
     budget: Budget,
     show: Callable[[Sequence[int]], None] = lambda tokens: None,
 ) -> list[Grown]:
-    """Every continuation of the beginnings, which are equally long, that may be a whole sentence.
+    """Every continuation of the openings, which are equally long, that may be a whole sentence.
 
-    Without shares (`weight` 0) those are the ones whose last token `ends` a sentence, which are not read on, and what
-    is left at the end; with shares all of them, as they tell where it ends. `forbidden` holds what was found before.
+    Without shares (`weight` 0) those are the continuations whose last token `ends` a sentence, which do not go on,
+    and what is left at the end; with shares all of them, as shares show where a sentence ends. `forbidden` holds
+    n-grams of sentences found before.
     """
-    alive = list(beginnings)
+    alive = list(openings)
     if not alive or not len(bag):
         return []
     seen: list[Grown] = []
-    told, closing = len(alive[0].tokens), [column for column, token in enumerate(bag.tolist()) if ends(token)]
-    log_probs, shares = reader.first(torch.tensor([one.tokens for one in alive], device=bag.device))
-    for _ in range(told, settings.length):
+    given, closing = len(alive[0].tokens), [column for column, token in enumerate(bag.tolist()) if ends(token)]
+    log_probs, shares = reader.first(torch.tensor([sentence.tokens for sentence in alive], device=bag.device))
+    for _ in range(given, settings.length):
         values = _values(alive, settings.weight)[:, None].to(log_probs) + log_probs
-        values = values + settings.weight * shares.clamp(-HALF, MOST_SHARE)
+        values = values + settings.weight * shares.clamp(-LEAST_SHARE, MOST_SHARE)
         _forbid(values, alive, bag, settings, forbidden)
         if len(alive[0].tokens) + 1 < settings.least:
             values[:, closing] = float("-inf")
-        picked = _pick(values, alive, settings.beams, told)
+        picked = _pick(values, alive, settings.beams, given)
         if not picked:
             break
         grown = [
@@ -175,10 +177,10 @@ def search(
         ]
         if settings.weight:
             seen += grown
-            going = [n for n, one in enumerate(grown) if not _given_up(one)]
+            going = [n for n, sentence in enumerate(grown) if not _given_up(sentence)]
         else:
-            seen += [one for one in grown if ends(one.tokens[-1])]
-            going = [n for n, one in enumerate(grown) if not ends(one.tokens[-1])]
+            seen += [sentence for sentence in grown if ends(sentence.tokens[-1])]
+            going = [n for n, sentence in enumerate(grown) if not ends(sentence.tokens[-1])]
         alive = [grown[n] for n in going]
         if not alive or budget.tick():
             break
@@ -189,7 +191,7 @@ def search(
 
 
 class NGrams:
-    """A set of n-grams, asked what may not follow."""
+    """A set of n-grams, to look up what may not follow."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -201,34 +203,35 @@ class NGrams:
             self._after[tuple(before)].add(last)
 
     def after(self, tokens: Sequence[int]) -> Iterable[int]:
-        """What would complete an n-gram of the set behind these tokens.
+        """What would complete an n-gram of the set after these tokens.
 
-        >>> found = NGrams(2)
-        >>> found.add([1, 2, 3, 1, 4])
-        >>> sorted(found.after([7, 1]))
+        >>> pairs = NGrams(2)
+        >>> pairs.add([1, 2, 3, 1, 4])
+        >>> sorted(pairs.after([7, 1]))
         [2, 4]
         """
         return self._after.get(tuple(tokens[len(tokens) - self.size + 1 :]), ()) if self.size else ()
 
 
 def distinct(grown: Iterable[Grown], overlap: int, ends: Callable[[int], bool]) -> list[Grown]:
-    """Those with the largest surplus of all that share n-grams of this size, best first; whole ones before others."""
+    """Of sentences that share n-grams of this size the best, by surplus and by how they end; best first."""
 
-    def worth(one: Grown) -> float:
+    def worth(sentence: Grown) -> float:
         # Which token ends a sentence the model knows better than the update: expected ends leave hardly a trace.
-        return one.surplus + one.log_probs[-1] / WEIGHT + WHOLE * ends(one.tokens[-1])
+        return sentence.surplus + sentence.log_probs[-1] / WEIGHT + END_BONUS * ends(sentence.tokens[-1])
 
     kept: list[Grown] = []
     taken: set[tuple[int, ...]] = set()
-    for one in sorted(grown, key=worth, reverse=True):
-        grams = {one.tokens[n : n + overlap] for n in range(max(1, len(one.tokens) - overlap + 1))}
+    for sentence in sorted(grown, key=worth, reverse=True):
+        tokens = sentence.tokens
+        grams = {tokens[n : n + overlap] for n in range(max(1, len(tokens) - overlap + 1))}
         if not grams & taken:
-            kept.append(one)
+            kept.append(sentence)
             taken |= grams
     return kept
 
 
-class Stock:
+class RemainingTokens:
     """How many of each token the sentences found so far leave; of tokens without a count there are always enough."""
 
     def __init__(self, counts: Mapping[int, int]) -> None:
@@ -237,8 +240,8 @@ class Stock:
     def take(self, tokens: Sequence[int]) -> bool:
         """Take a sentence's tokens out, if most of them are still there.
 
-        >>> stock = Stock({1: 2, 2: 1})
-        >>> stock.take([1, 2]), stock.take([2, 2, 1]), stock.take([1, 2])
+        >>> remaining = RemainingTokens({1: 2, 2: 1})
+        >>> remaining.take([1, 2]), remaining.take([2, 2, 1]), remaining.take([1, 2])
         (True, False, True)
         """
         wanted = Counter(tokens)
@@ -253,38 +256,38 @@ class Stock:
 
 def _values(alive: Sequence[Grown], weight: float) -> Tensor:
     return torch.tensor(
-        [sum(one.log_probs) + weight * sum(max(-HALF, min(s, MOST_SHARE)) for s in one.shares) for one in alive]
+        [sum(a.log_probs) + weight * sum(max(-LEAST_SHARE, min(s, MOST_SHARE)) for s in a.shares) for a in alive]
     )
 
 
-def _given_up(one: Grown) -> bool:
+def _given_up(sentence: Grown) -> bool:
     """Whether the last tokens explain so little that the sentence must have ended, or was never there."""
     best = running = 0.0
-    for share in one.shares:
-        running += min(share, MOST_SHARE) - HALF
+    for share in sentence.shares:
+        running += min(share, MOST_SHARE) - LEAST_SHARE
         best = max(best, running)
     return best - running > GIVE_UP
 
 
 def _forbid(values: Tensor, alive: Sequence[Grown], bag: Tensor, settings: BeamSettings, forbidden: NGrams) -> None:
     columns = {int(token): column for column, token in enumerate(bag)}
-    for row, one in enumerate(alive):
+    for row, sentence in enumerate(alive):
         own = NGrams(settings.repeat)
         if settings.repeat:
-            own.add(one.tokens)
-        used = Counter(one.tokens) if settings.limits else {}
+            own.add(sentence.tokens)
+        used = Counter(sentence.tokens) if settings.limits else {}
         spent = (token for token, limit in settings.limits.items() if used.get(token, 0) >= limit)
-        out = {*own.after(one.tokens), *forbidden.after(one.tokens), *spent}
+        out = {*own.after(sentence.tokens), *forbidden.after(sentence.tokens), *spent}
         places = [columns[token] for token in out if token in columns]
         if places:
             values[row, places] = float("-inf")
 
 
-def _pick(values: Tensor, alive: Sequence[Grown], beams: int, told: int) -> list[tuple[int, int]]:
-    """The best (row, column) pairs; every beginning (the first `told` tokens) that is alive has as many places."""
+def _pick(values: Tensor, alive: Sequence[Grown], beams: int, given: int) -> list[tuple[int, int]]:
+    """The best (row, column) pairs; every opening (the first `given` tokens) that is alive has as many places."""
     rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for row, one in enumerate(alive):
-        rows[one.tokens[:told]].append(row)
+    for row, sentence in enumerate(alive):
+        rows[sentence.tokens[:given]].append(row)
     places = max(1, beams // len(rows))
     picked: list[tuple[int, int]] = []
     for own in rows.values():

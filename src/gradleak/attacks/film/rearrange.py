@@ -26,19 +26,18 @@ def rearranged(
     generator: torch.Generator,
     ends: Callable[[int], bool],
 ) -> tuple[Tokens, float]:
-    """The sentence with the lowest score found in so many steps of each stage, and that score."""
+    """The sentence with the lowest score that so many steps of each stage reach, and that score."""
     best = tuple(tokens)
-    first = _lowest([best, *_trimmed(best, ends)], score)
-    best, value = first
+    best, value = _lowest([best, *_trimmed(best, ends)], score)
     for propose in (_phrases, _edits):
         for _ in range(steps):
             candidates = {propose(best, bag, generator) for _ in range(PROPOSALS)} - {best}
             candidates = {candidate for candidate in candidates if len(candidate) > 1}
             if not candidates:
                 break
-            found, lowest = _lowest(sorted(candidates), score)
+            candidate, lowest = _lowest(sorted(candidates), score)
             if lowest < value:
-                best, value = found, lowest
+                best, value = candidate, lowest
     return best, value
 
 
@@ -78,7 +77,7 @@ def _phrases(tokens: Tokens, bag: Sequence[int], generator: torch.Generator) -> 
 
 
 def _edits(tokens: Tokens, bag: Sequence[int], generator: torch.Generator) -> Tokens:
-    """Swap two tokens, leave one out, or put one of the bag in."""
+    """Swap two tokens, leave a token out, or put a token of the bag in."""
     kind = _between(0, 2, generator)
     where, other = (_between(0, len(tokens) - 1, generator) for _ in range(2))
     if kind == 0:

@@ -1,4 +1,4 @@
-"""From rows of a search back to one reconstruction an update."""
+"""From the rows of a search to a reconstruction per update."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.attacks.images.descent import Descent
-from gradleak.attacks.images.labels import found_labels, labels_of
+from gradleak.attacks.images.labels import labels_of, what_was_found
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.data.pictures import to_bytes
@@ -22,7 +22,7 @@ def known_labels(updates: Sequence[Update], model: ImageModel, attack: str) -> T
     """The classes of every update, (updates, batch)."""
     labels = [labels_of(update, model, attack) for update in updates]
     if len({len(row) for row in labels}) > 1:
-        raise GradleakError(f"{attack} attacks updates together that have equally many images")
+        raise GradleakError(f"{attack} attacks updates together only if they have equally many images")
     return torch.tensor(labels, device=model.device)
 
 
@@ -40,20 +40,18 @@ def image_uris(images: Tensor) -> list[str]:
     return [to_uri(image) for image in to_bytes(images)]
 
 
-def reconstructions(
-    updates: Sequence[Update], labels: Tensor, found: Descent, budget: Budget
-) -> list[Reconstruction]:
-    """One reconstruction an update, out of a search with a row each."""
+def reconstructions(updates: Sequence[Update], labels: Tensor, best: Descent, budget: Budget) -> list[Reconstruction]:
+    """A reconstruction per update, from a search with a row for each."""
     return [
         Reconstruction(
             images=image_uris(images),
             labels=own.tolist(),
-            found=looked,
+            found=found,
             loss=float(loss),
             trace=trace,
             status=budget.reason,
         )
-        for images, loss, trace, own, looked in zip(
-            found.images, found.losses, found.trace, labels, found_labels(updates), strict=True
+        for images, loss, trace, own, found in zip(
+            best.images, best.losses, best.trace, labels, what_was_found(updates), strict=True
         )
     ]

@@ -6,7 +6,7 @@ from gradleak.attacks.base import Attack
 
 
 class ImageAttack(Attack):
-    """One method of reading images back from updates of an `ImageModel`.
+    """A method of reading images back from updates of an `ImageModel`.
 
     It may look at the updates, the model and the context's auxiliary images, which are the attacker's own.
     """

@@ -12,7 +12,7 @@ from gradleak.attacks.base import TracePoint
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 
-# Shares of the steps after which the step size falls to a tenth, as IG was published.
+# Shares of the steps after which the step size decays to a tenth, as IG was published.
 DECAYS = (3 / 8, 5 / 8, 7 / 8)
 TRACED = 20
 
@@ -29,7 +29,7 @@ class Descent:
         return Descent(self.images[chosen], self.losses[chosen], [self.trace[row] for row in chosen])
 
     def or_better(self, other: Descent) -> Descent:
-        """Row by row the better of two searches for the same, the second of which came after the first."""
+        """Row by row the better of two searches for the same images, the second after the first."""
         better = (other.losses < self.losses).reshape(-1, *[1] * (self.images.dim() - 1))
         last = [trace[-1].step if trace else 0 for trace in self.trace]
         later = [

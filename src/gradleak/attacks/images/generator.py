@@ -16,13 +16,13 @@ from gradleak.core.files import replacing
 from gradleak.core.progress import Progress
 from gradleak.data.pictures import Pictures
 
-# Of a decoded pixel around the true one: what weighs the pixels against the spread of the latents.
+# Of a decoded pixel around the true pixel: what weighs the pixels against the spread of the latents.
 PIXEL_SPREAD = 0.1
 BATCH, LR = 64, 2e-3
 
 
 class Generator(nn.Module):
-    """Latent vectors to images from 0 to 1: one linear layer, then three convolutions that double the sides."""
+    """Latent vectors to images from 0 to 1: a linear layer, then three convolutions that double the sides."""
 
     def __init__(self, shape: tuple[int, int, int], latent: int, width: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def _train(
 
 
 def _loss(generator: Generator, encoder: _Encoder, images: Tensor) -> Tensor:
-    """The negative evidence bound a pixel: how far decoded images are, and how far latents are from a unit normal."""
+    """The negative evidence bound per pixel: errors of decoded images, and latents' distance from a unit normal."""
     mean, spread = encoder(images)
     latents = mean + torch.randn_like(mean) * (spread / 2).exp()
     apart = (generator(latents) - images).square().mean() / (2 * PIXEL_SPREAD**2)

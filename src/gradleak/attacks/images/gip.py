@@ -1,4 +1,4 @@
-"""GI-GIP (Jeon et al. 2021): the images of a generator instead of pixels, then a generator of the update's own."""
+"""GI-GIP (Jeon et al. 2021): a search over a generator's latent vectors instead of pixels, then over its weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GiGipOptions(MatchingOptions):
     weight_steps: int = Field(300, ge=0, description="steps of the search over the generator's weights")
     weight_lr: float = Field(3e-3, gt=0, description="first step size of that search")
     tv: float = Field(1e-3, ge=0, description="weight of the total variation")
-    restarts: int = Field(2, ge=1, le=100, description="latent starts an update; the best is refined")
+    restarts: int = Field(2, ge=1, le=100, description="latent starts per update; the best is refined")
     latent: int = Field(128, ge=1, le=4096, description="numbers of a latent vector")
     width: int = Field(16, ge=1, le=256, description="channels of the generator's last layer")
     epochs: int = Field(30, ge=1, description="passes over the auxiliary images when the generator is trained")
@@ -47,8 +47,8 @@ class GiGip(ImageAttack):
         )
         goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen)
         first, latents = self._search_latents(generator, goal, context.seeds, budget, progress)
-        found = self._search_weights(generator, goal, first, latents, budget, progress)
-        return reconstructions(updates, goal.labels, found, budget)
+        best = self._search_weights(generator, goal, first, latents, budget, progress)
+        return reconstructions(updates, goal.labels, best, budget)
 
     def _search_latents(
         self, generator: Generator, goal: MatchingGoal, seeds: Sequence[int], budget: Budget, progress: Progress
@@ -63,12 +63,12 @@ class GiGip(ImageAttack):
         def images() -> Tensor:
             return generator(latents.flatten(0, 1)).unflatten(0, latents.shape[:2])
 
-        found = descend(
+        best = descend(
             [latents], images, lambda rows: goal(rows, which), steps=chosen.latent_steps, lr=chosen.latent_lr,
             signed=False, boxed=False, what="gi-gip: latent vectors", budget=budget, progress=progress,
         )  # fmt: skip
-        rows = best_restarts(found.losses, which, len(seeds))
-        return found.rows(rows), latents.detach()[rows]
+        rows = best_restarts(best.losses, which, len(seeds))
+        return best.rows(rows), latents.detach()[rows]
 
     def _search_weights(
         self,
@@ -88,9 +88,9 @@ class GiGip(ImageAttack):
             made: Tensor = torch.func.functional_call(generator, dict(zip(names, weights, strict=True)), (latent,))
             return made
 
-        found = descend(
+        refined = descend(
             own, lambda: torch.func.vmap(image)(own, latents), lambda rows: goal(rows, which),
             steps=chosen.weight_steps, lr=chosen.weight_lr, signed=False, boxed=False, what="gi-gip: weights",
             budget=budget, progress=progress,
         )  # fmt: skip
-        return start.or_better(found)
+        return start.or_better(refined)

@@ -18,8 +18,8 @@ from gradleak.updates.update import Update
 
 class IgOptions(MatchingOptions):
     steps: int = Field(1000, ge=1, description="steps of the search; published: 4800")
-    lr: float = Field(0.03, gt=0, description="first step size of Adam; it falls to a tenth three times")
-    restarts: int = Field(1, ge=1, le=100, description="starts an update; the one that explains it best is kept")
+    lr: float = Field(0.03, gt=0, description="first step size of Adam; it decays to a tenth three times")
+    restarts: int = Field(1, ge=1, le=100, description="starts per update; the best is kept")
     signed: bool = Field(True, description="whether steps go by the sign of the gradient alone")
 
 
@@ -36,9 +36,9 @@ class Ig(ImageAttack):
         shape = (chosen.restarts, goal.labels.shape[1], *model.shape)
         starts = [torch.rand(shape, generator=torch.Generator().manual_seed(seed)) for seed in context.seeds]
         pixels = torch.cat(starts).to(model.device).requires_grad_()
-        found = descend(
+        best = descend(
             [pixels], lambda: pixels, lambda rows: goal(rows, which), steps=chosen.steps, lr=chosen.lr,
             signed=chosen.signed, boxed=True, what="ig", budget=context.budget, progress=context.progress,
         )  # fmt: skip
-        rows = best_restarts(found.losses, which, len(updates))
-        return reconstructions(updates, goal.labels, found.rows(rows), context.budget)
+        rows = best_restarts(best.losses, which, len(updates))
+        return reconstructions(updates, goal.labels, best.rows(rows), context.budget)

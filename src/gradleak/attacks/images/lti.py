@@ -15,7 +15,8 @@ from gradleak.attacks.base import AttackContext, AttackOptions, Reconstruction
 from gradleak.attacks.images.answers import image_uris
 from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
-from gradleak.attacks.inversion.images import ImageNetworkSettings, ImageProblem, Layers, load_image_inverter
+from gradleak.attacks.inversion.image_networks import ImageNetworkSettings, Layers, load_image_inverter
+from gradleak.attacks.inversion.image_problem import ImageProblem
 from gradleak.attacks.inversion.ridge import LinearInverter, Rescaled, fit_ridge
 from gradleak.attacks.inversion.saved import MANIFEST, InverterManifest, save_inverter
 from gradleak.attacks.inversion.training import Look, Training, TrainSettings, train
@@ -51,7 +52,7 @@ class ImageLti(ImageAttack):
     def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:
         made = updates[0].manifest
         if any((u.manifest.client, u.manifest.defenses) != (made.client, made.defenses) for u in updates):
-            raise GradleakError("lti reads updates together that were made and defended in one way")
+            raise GradleakError("lti reads updates together only if they were made and defended in the same way")
         folder = self._folder(made, model, context.auxiliary)
         if (folder / MANIFEST).is_file():
             manifest, network = load_image_inverter(folder, model)
@@ -67,18 +68,18 @@ class ImageLti(ImageAttack):
         return [Reconstruction(images=image_uris(image.reshape(1, *model.shape)), status=status) for image in images]
 
     def _folder(self, made: Manifest, model: ImageModel, auxiliary: Pictures | None) -> Path:
-        """Where the network for such updates lies: as told, or under a name that changes with all that decides it."""
+        """The folder of the network for such updates: as set, or a name that changes with all that decides it."""
         if self.options.inverter is not None:
             return Path(self.options.inverter)
-        known = None if auxiliary is None else auxiliary.digest
+        images = None if auxiliary is None else auxiliary.digest
         options = self.options.model_dump_json()
-        decides = f"{FEATURES_VERSION} {model.fingerprint} {made.defenses} {made.client} {known} {options}"
+        decides = f"{FEATURES_VERSION} {model.fingerprint} {made.defenses} {made.client} {images} {options}"
         return cache_folder() / "inverters" / hashlib.sha256(decides.encode()).hexdigest()[:32]
 
     def _train(
         self, folder: Path, made: Manifest, model: ImageModel, context: AttackContext
     ) -> tuple[InverterManifest, Rescaled]:
-        """Train the network and write it; one that the budget stopped is used as it is, and trained on next time."""
+        """Train the network and write it; after a stop by the budget it is used as it is and trained on later."""
         if made.client.name != "fedsgd":
             raise GradleakError(f"lti learns from gradients; these updates are of {made.client}")
         auxiliary = context.auxiliary
@@ -113,7 +114,7 @@ class ImageLti(ImageAttack):
 
 
 def _solve(problem: ImageProblem, network: LinearInverter, progress: Progress) -> Training:
-    """The linear network, solved for in one step; it is short, so no budget ends it."""
+    """The linear network, solved for directly; that is quick, so no budget ends it."""
     started = time.monotonic()
     (others,) = problem.held_out()
     error = fit_ridge(network, problem.everything(), others, progress)

@@ -1,4 +1,4 @@
-"""Learning To Invert: a network that was trained on auxiliary data reads the text off an update at once."""
+"""Learning To Invert: a network trained on auxiliary data reads the text off an update at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
-from gradleak.attacks.inversion.reading import PASSES, Read, TextReader
+from gradleak.attacks.inversion.text_reader import PASSES, ReadTokens, TextReader
 from gradleak.core.errors import GradleakError
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -18,8 +18,8 @@ TOGETHER = 32
 
 
 class LtiOptions(AttackOptions):
-    inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; must be said")
-    passes: int = Field(PASSES, ge=1, le=100, description="times the update is read, each with what is known then")
+    inverter: str = Field("", description="folder that `gradleak train-inverter` wrote; required")
+    passes: int = Field(PASSES, ge=1, le=100, description="times the update is read, each with what the last gave")
 
 
 class Lti(Attack):
@@ -36,24 +36,24 @@ class Lti(Attack):
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         budget, progress = context.budget, context.progress
         reader = TextReader(self.options.inverter, model)
-        found: list[Reconstruction] = []
+        answers: list[Reconstruction] = []
         progress.begin(self.name, len(updates), "updates")
         for first in range(0, len(updates), TOGETHER):
             some = updates[first : first + TOGETHER]
             read = [None] * len(some) if budget.tick() else reader.read(some, self.options.passes)
-            found += [
+            answers += [
                 Reconstruction(
-                    sentences=[] if one is None else [_sentence(one, model)],
-                    lengths=None if one is None else [reader.settings.length],
-                    status=budget.reason if one is None else "completed",
+                    sentences=[] if tokens is None else [_sentence(tokens, model)],
+                    lengths=None if tokens is None else [reader.settings.length],
+                    status=budget.reason if tokens is None else "completed",
                 )
-                for one in read
+                for tokens in read
             ]
-            progress.advance(len(found))
+            progress.advance(len(answers))
         progress.end()
-        return found
+        return answers
 
 
-def _sentence(read: Read, model: TextModel) -> Sentence:
+def _sentence(read: ReadTokens, model: TextModel) -> Sentence:
     sure = sum(read.probabilities) / len(read.probabilities)
     return Sentence(text=model.decode(read.tokens), tokens=read.tokens, confidence=min(1.0, sure))

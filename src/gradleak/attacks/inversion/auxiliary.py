@@ -16,13 +16,13 @@ from gradleak.core.seeds import derive_seed
 from gradleak.data.windows import windows
 from gradleak.models.text import TextModel
 
-# Sequences that are never learned from: enough to tell losses apart, few enough to look at often.
+# Sequences that are never learned from: enough to tell losses apart, few enough to check often.
 HELD_OUT = 256
 
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """Sequences to learn from and others to check with, and how often each token stands in the former.
+    """Sequences to learn from and others to check with, and how often each token occurs in the former.
 
     With `pseudo` only these frequencies are used: sequences are drawn token by token, fresh each time, and so are
     those to check with.
@@ -42,13 +42,13 @@ class Auxiliary:
         return f"{digest.hexdigest()[:16]} {self.pseudo} {self.seed}"
 
     def numbers(self, step: int, count: int) -> Tensor:
-        """Which sequences a step takes: every one once before any comes again."""
+        """Which sequences a step takes: each once before any comes again."""
         epoch, first = divmod(step * count, len(self.sequences))
         order = torch.cat([self._order(epoch + i) for i in range(2 + count // len(self.sequences))])
         return order[first : first + count]
 
     def draw(self, step: int, count: int) -> Tensor:
-        """Token sequences of one step, which follow from its number alone."""
+        """Token sequences of a step, which follow from its number alone."""
         if not self.pseudo:
             return self.sequences[self.numbers(step, count)]
         return self._invented(count, "step", step)
@@ -82,7 +82,7 @@ def gather_auxiliary(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Auxiliary:
-    """Cut texts into sequences and keep `size` of them; with `other` only that share of them is of the first kind."""
+    """Cut texts into sequences and keep `size` of them; with `other` only that share of them comes from `texts`."""
     if other and size is None:
         raise GradleakError("a mixture of two corpora needs a size")
     wanted = None if size is None else size + HELD_OUT
@@ -105,13 +105,13 @@ def _pieces(
     texts: Sequence[str], model: TextModel, length: int, wanted: int | None, seed: int, progress: Progress
 ) -> list[list[int]]:
     """Sequences of the texts in an order drawn from the seed, until there are enough."""
-    found: list[list[int]] = []
+    sequences: list[list[int]] = []
     progress.begin("cutting the auxiliary texts", wanted or len(texts), "sequences" if wanted else "texts")
     for number, index in enumerate(random.Random(seed).sample(range(len(texts)), len(texts))):
-        if wanted is not None and len(found) >= wanted:
+        if wanted is not None and len(sequences) >= wanted:
             break
-        found += [tokens for _, tokens in windows(texts[index], model, length)]
+        sequences += [tokens for _, tokens in windows(texts[index], model, length)]
         if not number % 100:
-            progress.advance(min(len(found), wanted) if wanted else number)
+            progress.advance(min(len(sequences), wanted) if wanted else number)
     progress.end()
-    return found if wanted is None else found[:wanted]
+    return sequences if wanted is None else sequences[:wanted]

@@ -14,16 +14,16 @@ from gradleak.core.errors import GradleakError
 from gradleak.models.text import TextModel
 
 FeatureName = Literal["structured", "hashed"]
-# How much of the keys' mean square is added before they are unmixed. Signals point all ways; what units do at two
-# positions is much the same, and only the small difference tells them apart.
-SIGNAL_RIDGE, INPUT_RIDGE = 0.05, 0.03
-# Random sequences over which a position's usual inputs are averaged.
+# How much of the keys' mean square is added before they are unmixed. Output gradients point all ways; inputs at two
+# positions are much the same, and only the small difference tells them apart.
+OUTPUT_RIDGE, INPUT_RIDGE = 0.05, 0.03
+# Random sequences over which a position's mean inputs are taken.
 SEQUENCES = 512
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Token sequences that updates may be of, (rows, positions), and at which positions that is more than a guess."""
+    """Token sequences that updates may be of, (rows, positions), and at which positions they are taken as known."""
 
     tokens: Tensor
     known: Tensor
@@ -40,7 +40,7 @@ class Features(Protocol):
 
 
 class Hashed:
-    """All coordinates dealt to a tenth as many bins, as published."""
+    """All coordinates hashed into a tenth as many bins, as published."""
 
     def __init__(self, shapes: Mapping[str, Sequence[int]], share: float = 0.1, seed: int = 0) -> None:
         self.names = list(shapes)
@@ -54,23 +54,23 @@ class Hashed:
 
 
 class Structured:
-    """What belongs to a position, together: the position table's row, and what the layers saw and were told there.
+    """What belongs to a position, together: its row of the position embedding, and the layers' inputs and gradients.
 
-    Row p of the position table's gradient is the loss's derivative by the input at position p, and so about that by
-    every layer's output there, for each layer adds to what it gets. The last matrix of a feed-forward block has the
+    Row p of the position embedding's gradient is the loss's derivative by the input at position p, and so about that
+    by every layer's output there, for each layer adds to its input. The last matrix of a feed-forward block has the
     gradient Σ_p (its input at p) (derivative at p)ᵀ, a sum over positions that keys take apart again: `unmixing`. The
     rows are keys to the inputs. And what a position's inputs are on average over tokens differs between positions, so
     that is a key to the derivatives, and these in turn to the inputs; neither needs a row, which counts where pruning
-    has left none. Inputs are seen through the block's first matrix, back at the width of the word table.
+    has left none. Inputs are seen through the block's first matrix, back at the width of the embedding.
 
-    Where a position's token is known, its inputs are not only known on average: running the model on the guess tells
+    Where a position's token is known, its inputs are not only known on average: running the model on the guess shows
     them. So an update can be read again with what was read at first.
     """
 
     def __init__(self, model: TextModel, length: int) -> None:
         table = model.adapter.positions
         if table is None:
-            raise GradleakError(f"{model.name} has no position table; use features=hashed")
+            raise GradleakError(f"{model.name} has no position embedding; use features=hashed")
         first = model.adapter.family.first_position
         self._rows = slice(first, first + length)
         self._table = model.adapter.parameter_of(table)
@@ -87,12 +87,12 @@ class Structured:
         keys, known = self._keys(guess)
         rows = tensors[self._table][:, self._rows]
         views = [rows, known.expand(len(rows), -1)[..., None].to(rows.dtype)]
-        by_rows = unmixing(rows, SIGNAL_RIDGE)
+        by_rows = unmixing(rows, OUTPUT_RIDGE)
         for number, part in enumerate(self._parts):
             states = _matrix(tensors[part.weight_name], part.transposed)  # (rows, width, wide)
-            signals = unmixing(keys[number], INPUT_RIDGE) @ states.transpose(1, 2)  # (rows, positions, width)
-            inputs = torch.cat([by_rows, unmixing(signals, SIGNAL_RIDGE)], dim=1) @ states @ self._into[number]
-            views += [signals, *inputs.chunk(2, dim=1)]
+            outputs = unmixing(keys[number], INPUT_RIDGE) @ states.transpose(1, 2)  # (rows, positions, width)
+            inputs = torch.cat([by_rows, unmixing(outputs, OUTPUT_RIDGE)], dim=1) @ states @ self._into[number]
+            views += [outputs, *inputs.chunk(2, dim=1)]
         return torch.cat(views, dim=-1)
 
     def _keys(self, guess: Guess | None) -> tuple[list[Tensor], Tensor]:
@@ -105,10 +105,10 @@ class Structured:
 
     def _inputs(self, tokens: Tensor) -> list[Tensor]:
         """What the last matrices of the feed-forward blocks see, (sequences, positions, wide) each."""
-        found: dict[nn.Module, Tensor] = {}
+        inputs: dict[nn.Module, Tensor] = {}
 
         def watch(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            found[module] = args[0]
+            inputs[module] = args[0]
 
         hooks = [part.module.register_forward_pre_hook(watch) for part in self._parts]
         try:
@@ -117,7 +117,7 @@ class Structured:
         finally:
             for hook in hooks:
                 hook.remove()
-        return [found[part.module] for part in self._parts]
+        return [inputs[part.module] for part in self._parts]
 
 
 def _random_sequences(model: TextModel, length: int) -> Tensor:
@@ -127,7 +127,7 @@ def _random_sequences(model: TextModel, length: int) -> Tensor:
 
 
 def unmixing(keys: Tensor, ridge: float) -> Tensor:
-    """For keys K, (rows, positions, n), the matrix (K Kᵀ + λ)⁻¹ K that finds each one's share in a mixture.
+    """For keys K, (rows, positions, n), the matrix (K Kᵀ + λ)⁻¹ K that finds the share of each key in a mixture.
 
     λ is a share of the keys' mean square: they are known only roughly.
 

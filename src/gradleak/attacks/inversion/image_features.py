@@ -16,12 +16,12 @@ TINY = 1e-12
 
 
 def image_features(tensors: Mapping[str, Tensor], head: str, kind: ImageFeatures) -> Tensor:
-    """Updates given as (rows, *shape) a tensor, as one long row each.
+    """Updates given as (rows, *shape) a tensor, as a long row each.
 
     whole: all coordinates as they are, as published. structured: of a single image the last layer's gradient is the
     error of each class times the inputs of that layer, so it is replaced by these two vectors. Every class's row
-    tells the same inputs, and their mean, weighted by their sizes, has the least noise; their scale says how sure the
-    model was and nothing of the image, so it is taken out.
+    shows the same inputs, and their mean, weighted by their sizes, has the least noise; their scale says how sure the
+    model was and nothing of the image, so it is removed.
     """
     weight = f"{head}.weight"
     if kind == "whole" or weight not in tensors:

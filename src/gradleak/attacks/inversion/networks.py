@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from gradleak.attacks.inversion.features import FeatureName
-from gradleak.attacks.inversion.outputs import table_cross_entropy
+from gradleak.attacks.inversion.table_loss import table_cross_entropy
 
 # Positions that hold no token of the text.
 IGNORED = -100
@@ -22,19 +22,20 @@ class NetworkSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     features: FeatureName = "structured"
-    length: int = Field(16, ge=2, description="tokens of a sequence, special ones counted")
+    length: int = Field(16, ge=2, description="tokens of a sequence, including special tokens")
     share: float = Field(0.1, gt=0, le=1, description="bins of hashed features, as a share of the coordinates")
     hash_seed: int = 0
     width: int = Field(256, ge=8, description="width of the Transformer over positions (structured)")
     layers: int = Field(2, ge=1, description="its layers (structured)")
-    hidden: tuple[int, int] = Field((600, 1000), description="of the perceptron, the second a position (hashed)")
+    hidden: tuple[int, int] = Field((600, 1000), description="of the perceptron, the second per position (hashed)")
     output: Literal["table", "vocabulary"] = Field(
-        "table", description="dotted with the target's word table, or a weight a token, as published"
+        "table",
+        description="table: dotted with the target's token embedding; vocabulary: a weight per token, as published",
     )
 
 
 class PositionNetwork(nn.Module):
-    """A Transformer over positions: at each, what is known of it and of the one before."""
+    """A Transformer over positions: at each, the features of it and of the position before."""
 
     scale: Tensor
 
@@ -54,13 +55,13 @@ class PositionNetwork(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(rows, positions, width)."""
         seen = features * self.scale
-        # The loss at a position is about the token after it, so what tells a token stands one position before it.
+        # The loss at a position is about the token after it, so what shows a token stands at the position before it.
         before = F.pad(seen, (0, 0, 1, 0))[:, :-1]
         return self.layers(self.enter(torch.cat([seen, before], dim=-1)) + self.positions)
 
 
 class HashedNetwork(nn.Module):
-    """The published perceptron: one hidden layer for all, one for each position."""
+    """The published perceptron: a hidden layer for all positions, then another for each."""
 
     scale: Tensor
 
@@ -82,8 +83,8 @@ class HashedNetwork(nn.Module):
 class TokenInverter(nn.Module):
     """Logits over the vocabulary at every position.
 
-    With the target's own word table the network has to point at an embedding only, which is ten times cheaper than a
-    weight for every token, and reaches tokens that the auxiliary data does not hold.
+    With the target's own token embedding the network only has to point at an embedding, which is ten times cheaper
+    than a weight for every token, and reaches tokens that the auxiliary data does not hold.
     """
 
     table: Tensor | None
@@ -98,7 +99,7 @@ class TokenInverter(nn.Module):
         self.register_buffer("table", F.normalize(table, dim=1) if output == "table" else None, persistent=False)
 
     def start_from(self, counts: Tensor) -> None:
-        """Begin with how often tokens are."""
+        """Begin with the frequencies of tokens."""
         with torch.no_grad():
             self.bias.copy_((counts + 1).log() - (counts + 1).log().max())
 
@@ -110,7 +111,7 @@ class TokenInverter(nn.Module):
         return (points if self.table is None else points @ self.table.T) + self.bias
 
     def loss(self, points: Tensor, wanted: Tensor) -> Tensor:
-        """The mean cross-entropy of the tokens that are wanted; `IGNORED` ones are not."""
+        """The mean cross-entropy of the tokens that are wanted; `IGNORED` positions do not count."""
         kept = wanted != IGNORED
         if self.table is None:
             return F.cross_entropy(self.logits(points)[kept], wanted[kept])

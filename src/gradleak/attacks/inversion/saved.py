@@ -49,21 +49,21 @@ class InverterManifest(BaseModel):
             )
         if manifest.defenses != self.defenses:
             raise GradleakError(
-                f"the inverter was trained for updates with {_chain(self.defenses)}, this one has "
-                f"{_chain(manifest.defenses)}; train one for that"
+                f"the inverter was trained for updates with {_chain(self.defenses)}, this update has "
+                f"{_chain(manifest.defenses)}; train another for that"
             )
         if manifest.client != self.client:
             raise GradleakError(f"the inverter was trained for {self.client}, this update is of {manifest.client}")
         if manifest.known.size not in (None, 1):
-            raise GradleakError(f"the inverter reads updates of one example, this one is of {manifest.known.size}")
+            raise GradleakError(f"the inverter reads updates of one example, this update is of {manifest.known.size}")
         shapes = {name: tuple(tensor.shape) for name, tensor in update.tensors.items()}
         if shapes != self.tensors:
             different = sorted(set(shapes.items()) ^ set(self.tensors.items()))[0][0]
-            raise GradleakError(f"the inverter was trained for updates with other tensors; one is {different}")
+            raise GradleakError(f"the inverter was trained for updates with other tensors, for example {different}")
 
 
 def save_inverter(folder: str | Path, weights: Mapping[str, Tensor], manifest: InverterManifest) -> Path:
-    """Write the inverter; the weights appear in one step, the manifest last."""
+    """Write the inverter; the weights appear at once, the manifest last."""
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}

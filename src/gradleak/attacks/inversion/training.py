@@ -1,8 +1,8 @@
 """Training an inverter, whatever it reads and gives back.
 
 A `Problem` says what is learned: the network, fresh examples, a loss, and examples held out of the auxiliary data.
-The loop does the rest: a warm-up and a falling step size, the best weights by the held-out loss, an early stop, state
-written now and then, so that the same command goes on after a stop.
+The loop does the rest: a warm-up and a decaying step size, the best weights by the held-out loss, an early stop,
+and state written now and then, so that the same command goes on after a stop.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class TrainSettings(BaseModel):
     final: float = Field(0.02, ge=0, le=1, description="share of the step size that is left at the end")
     clip: float = Field(1.0, gt=0, description="largest norm of a step's gradient")
     check: int = Field(50, ge=1, description="steps between two looks at the held-out examples")
-    patience: int = Field(8, ge=1, description="looks without a better one after which the training ends")
+    patience: int = Field(8, ge=1, description="looks without a lower loss after which the training ends")
     seed: int = 0
 
     def step_size(self, step: int) -> float:
-        """Up in a line, then down along half a cosine.
+        """Rising linearly, then decaying along half a cosine.
 
         >>> settings = TrainSettings(steps=100, lr=1.0, warmup=0.1, final=0.0)
         >>> [round(settings.step_size(step), 2) for step in (0, 9, 55, 100)]
@@ -75,12 +75,12 @@ class Problem(ABC):
         """Examples of the auxiliary data that are never learned from, the same each time."""
 
     @abstractmethod
-    def loss(self, found: Tensor, wanted: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, wanted: Tensor) -> Tensor:
         """The mean loss of some examples."""
 
 
 class Look(BaseModel):
-    """The losses at one step of the training."""
+    """The losses at a step of the training."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -121,15 +121,15 @@ def train(
         run.path.unlink(missing_ok=True)
     else:
         run.save()
-        if run.step and not run.looks:  # else the best weights known were those it began with
+        if run.step and not run.looks:  # else the best weights so far are those it began with
             run.look()
     problem.network.load_state_dict(run.best)
     problem.network.eval()
-    return run.told("completed" if finished else budget.reason)
+    return run.summary("completed" if finished else budget.reason)
 
 
 class _Run:
-    """The state of one training: weights, the best of them, the optimiser, the step."""
+    """The state of a training: weights, the best of them, the optimiser, the step."""
 
     def __init__(self, problem: Problem, settings: TrainSettings, folder: Path) -> None:
         self.problem, self.settings = problem, settings
@@ -185,13 +185,13 @@ class _Run:
         network = self.problem.network.eval()
         with torch.no_grad():
             losses = [float(self.problem.loss(network(given), wanted)) for given, wanted in self.held_out]
-        found = sum(losses) / len(losses)
-        self.looks.append(Look(step=self.step, training=sum(self.losses) / len(self.losses), held_out=found))
+        loss = sum(losses) / len(losses)
+        self.looks.append(Look(step=self.step, training=sum(self.losses) / len(self.losses), held_out=loss))
         self.losses = []
-        if found < self.best_loss:
-            self.best_step, self.best_loss, self.best = self.step, found, _copied(network)
+        if loss < self.best_loss:
+            self.best_step, self.best_loss, self.best = self.step, loss, _copied(network)
 
-    def told(self, status: StopReason) -> Training:
+    def summary(self, status: StopReason) -> Training:
         return Training(
             status=status, step=self.step, best_step=self.best_step, best_loss=self.best_loss,
             seconds=self.seconds, looks=self.looks,
@@ -204,7 +204,7 @@ class _Run:
             "best": self.best,
             "optimizer": self.optimizer.state_dict(),
             "losses": self.losses,
-            "told": self.told("interrupted").model_dump_json(),
+            "summary": self.summary("interrupted").model_dump_json(),
         }
         with replacing(self.path) as scratch:
             torch.save(state, scratch)
@@ -213,9 +213,9 @@ class _Run:
         state = torch.load(self.path, weights_only=True)
         if state["identity"] != self.identity:
             raise GradleakError(f"{self.path} belongs to another training; remove it or choose another folder")
-        told = Training.model_validate_json(state["told"])
-        self.step, self.seconds, self.looks = told.step, told.seconds, told.looks
-        self.best_step, self.best_loss = told.best_step, told.best_loss
+        summary = Training.model_validate_json(state["summary"])
+        self.step, self.seconds, self.looks = summary.step, summary.seconds, summary.looks
+        self.best_step, self.best_loss = summary.best_step, summary.best_loss
         self.losses, self.best = list(state["losses"]), state["best"]
         self.problem.network.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])

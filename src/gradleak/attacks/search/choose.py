@@ -1,7 +1,7 @@
 """Choosing the best of many candidates without judging them all.
 
 A candidate's score is its gradient distance plus the weighted loss of the prior. The prior is cheap and the
-distance is never negative, so a candidate whose prior loss alone exceeds the best score found cannot win and needs
+distance is never negative, so a candidate whose prior loss alone exceeds the best score so far cannot win and needs
 no gradient. The choice is exactly that of full scoring.
 """
 
@@ -16,13 +16,13 @@ from torch import Tensor
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import Engine
 
-# How many of the prior's favourites are judged first, to set the bar for the others.
+# How many of the prior's favourites are judged first, to set a limit for the others.
 FAVOURITES = 12
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """Candidates for one update: whole guesses, and the prior's loss a token for each. The first is the present."""
+    """Candidates for an update: whole guesses, and the prior's loss per token of each. The first is as it is now."""
 
     guesses: Dummies
     nll: Tensor
@@ -55,7 +55,7 @@ def _judge(
     prior_weight: float,
     scores: Sequence[Tensor],
 ) -> None:
-    """Score the chosen candidates of all updates in one call."""
+    """Score the chosen candidates of all updates in a single call."""
     parts = [p.guesses.take(which) for p, which in zip(proposals, chosen, strict=True) if len(which)]
     if not parts:
         return

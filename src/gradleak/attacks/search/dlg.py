@@ -1,11 +1,12 @@
-"""DLG (Deep Leakage from Gradients): squared differences, one random start, no prior."""
+"""DLG (Deep Leakage from Gradients): squared differences, a single random start, no prior."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from gradleak.attacks.base import with_defaults
-from gradleak.attacks.search.attack import MatchingAttack, MatchingOptions
+from gradleak.attacks.search.matching_attack import MatchingAttack
+from gradleak.attacks.search.options import MatchingOptions
 
 
 class BaselineOptions(MatchingOptions):
@@ -19,7 +20,7 @@ class BaselineOptions(MatchingOptions):
         return {"steps": 10000, "optimizer": "adamw", "lr": self.large_lr, "schedule": "linear", "clip": 1.0}
 
 
-# As published: one random start, a constant step size, no prior.
+# As published: a single random start, a constant step size, no prior.
 BASELINE: dict[str, Any] = {
     "steps": 2500,
     "lr": 0.1,

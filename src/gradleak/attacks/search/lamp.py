@@ -7,11 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gradleak.attacks.base import with_defaults
-from gradleak.attacks.search.attack import MatchingAttack, MatchingOptions
+from gradleak.attacks.search.matching_attack import MatchingAttack
+from gradleak.attacks.search.options import MatchingOptions
 
 
 class LampOptions(MatchingOptions):
-    """Options left unsaid come from the preset; those said win over it."""
+    """Options that are not set come from the preset."""
 
     preset: Literal["fast", "paper"] = Field("fast", description="fast: a quarter of the time; paper: as published")
 
@@ -36,7 +37,7 @@ class LampCos(MatchingAttack):
     Options = LampOptions
 
 
-# Sums over all coordinates are larger than cosines, so everything weighed against them is larger too.
+# Sums over all coordinates are larger than cosines, so the weights of the other terms are larger too.
 LampSumOptions = with_defaults(
     LampOptions, "LampSumOptions", distance="l2+l1", regularization=25.0, prior_weight=60.0
 )

@@ -1,6 +1,6 @@
-"""The last touch: the answer's tokens themselves, moved and exchanged until no change explains the update better.
+"""Polishing: the answer's tokens themselves, moved and replaced until no change explains the update better.
 
-The search before it works on free embeddings, where a wrong order can fit almost as well as the right one. Real
+The search before it works on free embeddings, where a wrong order can fit almost as well as the right order. Real
 tokens cannot bend, so among them the right sentence stands out: its distance is zero.
 """
 
@@ -23,7 +23,7 @@ from gradleak.models.text import TextModel
 
 # Other tokens tried for a position: those nearest to where the search had put it.
 ALTERNATIVES = 4
-# Further ones where the update hints at some.
+# Further tokens where the update hints at some.
 HINTED = 8
 # Orders tried in a round.
 ORDERS = 100
@@ -35,7 +35,7 @@ FAILURES = 2
 
 @dataclass
 class _Row:
-    """One guess in tokens: (sentences, positions), its distance, and how often nothing better was found."""
+    """A guess in tokens: (sentences, positions), its distance, and how often nothing better was found."""
 
     tokens: Tensor
     distance: float
@@ -80,8 +80,8 @@ def polish(
             values = engine.values(
                 Dummies.concatenate([frame.guesses(k, p) for k, p in zip(active, proposals, strict=True)])
             )
-            for k, proposal, found in zip(active, proposals, values.split([len(p) for p in proposals]), strict=True):
-                _accept(rows[k], proposal, found)
+            for k, proposal, own in zip(active, proposals, values.split([len(p) for p in proposals]), strict=True):
+                _accept(rows[k], proposal, own)
         progress.advance(number + 1, loss=sum(row.distance for row in rows) / len(rows))
     return torch.stack([row.tokens for row in rows])
 
@@ -107,19 +107,19 @@ def _accept(row: _Row, proposal: Tensor, distances: Tensor) -> None:
 
 
 def _variants(tokens: Tensor, sentence: int, free: Tensor, near: Tensor, generator: torch.Generator) -> Tensor:
-    """Other orders of one sentence's tokens, and other tokens at one place: (variants, sentences, positions)."""
+    """Other orders of a sentence's tokens, and other tokens at a place: (variants, sentences, positions)."""
     places = free.nonzero()[:, 0]
     orders = torch.tensor(propose(len(places), ORDERS, generator), device=places.device)[1:]
     moved = tokens.repeat(len(orders), 1, 1)
     moved[:, sentence, places] = tokens[sentence, places[orders]]
-    exchanged = []
+    replaced = []
     for place in places.tolist():
         for other in near[sentence, place].tolist():
             if other != int(tokens[sentence, place]):
                 changed = tokens.clone()
                 changed[sentence, place] = other
-                exchanged.append(changed)
-    return torch.cat([moved, *([torch.stack(exchanged)] if exchanged else [])])
+                replaced.append(changed)
+    return torch.cat([moved, *([torch.stack(replaced)] if replaced else [])])
 
 
 class _Frame:
@@ -129,7 +129,7 @@ class _Frame:
         self.model, self.answer, self.fixed = model, answer, fixed
 
     def guesses(self, row: int, tokens: Tensor) -> Dummies:
-        """Dummies for (guesses, sentences, positions) tokens of one row."""
+        """Dummies for (guesses, sentences, positions) tokens of a row."""
         here = self.answer.row(row).repeat(len(tokens))
         fixed = self.fixed[row]
         embeds = torch.where(fixed[..., None], here.embeds, self.model.embed(tokens).to(here.embeds))

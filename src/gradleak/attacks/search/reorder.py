@@ -19,7 +19,7 @@ def swap(n: int, first: int, second: int, _: int) -> list[int]:
 
 
 def move_token(n: int, source: int, target: int, _: int) -> list[int]:
-    """One token goes somewhere else.
+    """A token goes somewhere else.
 
     >>> move_token(5, 0, 3, 0)
     [1, 2, 3, 0, 4]
@@ -55,7 +55,7 @@ MOVES = (swap, move_token, move_span, rotate)
 
 
 def propose(n: int, count: int, generator: torch.Generator) -> list[Order]:
-    """At most `count` different orders of n tokens: the present one first, then the four moves in equal shares.
+    """At most `count` different orders of n tokens: the present order first, then the four moves in equal shares.
 
     >>> propose(1, 200, torch.Generator().manual_seed(0))
     [(0,)]

@@ -23,7 +23,7 @@ class Schedule(Protocol):
 
 
 def learning_rate(settings: Schedule, step: int) -> float:
-    """The step size at a step: constant, falling by a factor now and then, or falling in a line to zero."""
+    """The step size at a step: constant, decaying by a factor now and then, or decaying linearly to zero."""
     if settings.schedule == "step":
         return settings.lr * settings.decay ** (step // settings.decay_every)
     if settings.schedule == "linear":

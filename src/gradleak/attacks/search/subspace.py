@@ -1,7 +1,7 @@
 """Subspace: gradient matching that starts from the tokens the gradient points at, and keeps to them.
 
 Where noise, quantisation or local steps leave no proof, the leading directions of the first layer's gradient still
-say which tokens are likely where. The search of LAMP then has hundreds of tokens to choose from instead of all,
+show which tokens are likely where. The search of LAMP then has hundreds of tokens to choose from instead of all,
 starts near the answer and needs fewer steps.
 """
 
@@ -11,12 +11,13 @@ from pydantic import Field
 
 from gradleak.attacks.base import with_defaults
 from gradleak.attacks.evidence.hints import Hints, hints
-from gradleak.attacks.search.attack import Case, MatchingAttack, MatchingOptions
+from gradleak.attacks.search.matching_attack import Case, MatchingAttack
+from gradleak.attacks.search.options import MatchingOptions
 from gradleak.models.text import TextModel
 
 
 class _SubspaceOptions(MatchingOptions):
-    keep: int = Field(30, ge=1, description="likely tokens kept for a position of a sentence")
+    keep: int = Field(30, ge=1, description="likely tokens kept for each position of a sentence")
 
 
 SubspaceOptions = with_defaults(

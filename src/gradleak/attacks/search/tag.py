@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gradleak.attacks.base import with_defaults
-from gradleak.attacks.search.attack import MatchingAttack
 from gradleak.attacks.search.dlg import BASELINE, BaselineOptions
+from gradleak.attacks.search.matching_attack import MatchingAttack
 
 
 class _TagBase(BaselineOptions):

@@ -1,1 +1,1 @@
-"""The kit that several attacks share: spans of layers' inputs, and what fits them."""
+"""What several attacks share: spans of layers' inputs, and which tokens and sentences fit them."""

@@ -16,7 +16,7 @@ TOLERANCE = 10.0
 # Inputs are first tested against this many random directions of the complement, which most fail at once.
 SCREEN = 16
 SCREEN_LIMIT = 0.05
-# Inputs computed in one go.
+# Inputs computed at a time.
 CHUNK = 60_000
 
 
@@ -41,7 +41,7 @@ def fitting(model: TextModel, span: Span, tokens: Tensor, length: int, start: in
 
 
 class Membership:
-    """Tells which of many fp32 states lie in a span: a rough test that most fail, then an exact one."""
+    """Tests which of many fp32 states lie in a span: a rough test that most fail, then an exact test."""
 
     def __init__(self, span: Span) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -59,7 +59,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class Choices:
-    """For every position the tokens it may hold, padded to one width, with a weight each (0: not allowed)."""
+    """For every position the tokens it may hold, padded to equal width, with a weight each (0: not allowed)."""
 
     tokens: Tensor
     weights: Tensor
@@ -80,7 +80,7 @@ class Choices:
         return cls(tokens[best.indices], best.values, picked)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Random choices, (count, positions), as indices; likelier ones more often."""
+        """Random choices, (count, positions), as indices; the likelier the more often."""
         usable = torch.where(self.allowed.any(dim=1, keepdim=True), self.weights, torch.ones_like(self.weights))
         return torch.multinomial(usable.float().cpu(), count, replacement=True, generator=generator).T.to(
             self.tokens.device

@@ -34,29 +34,29 @@ class Certificate:
 
 
 def attention_parts(model: TextModel, layer: int) -> list[Part]:
-    """The matrices that see a layer's input and whose gradients tell it.
+    """The matrices that see a layer's input and whose gradients show all of it.
 
-    An encoder's keys do not: softmax ignores what is common to all keys, so their gradient misses a direction.
-    A decoder's queries miss a sentence's first token, which has nothing to choose from; its keys and values do not.
+    An encoder's keys do not: softmax ignores what is common to all keys, so their gradient lacks a direction.
+    A decoder's queries lack a sentence's first token, which has nothing to choose from; its keys and values do not.
     """
     roles = ("query", "value") if model.adapter.family.kind == "encoder" else ("query", "key", "value")
     return [model.adapter.parts[layer][role] for role in roles]
 
 
 def mixing_parts(model: TextModel, layer: int) -> list[Part]:
-    """The matrices that see a layer's states behind its attention."""
+    """The matrices that see a layer's states after its attention."""
     parts = model.adapter.parts[layer]
     return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
 
 
 def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
-    """The matrices by which an update tells what these parts of one input see, and the map they see it through."""
+    """The gradients of these parts of the same input that an update holds, and the map they see it through."""
     carriers = [carrier for carrier in (part.carrier(tensors) for part in parts) if carrier is not None]
     plain = [carrier.matrix for carrier in carriers if carrier.map is None]
     if plain or not carriers:
         return plain, None
-    # Seen through different maps they cannot be joined: the widest tells most, and of equal ones the last, which for
-    # attention is the value: it sees every token.
+    # Seen through different maps they cannot be joined: the widest shows most, and of equal widths the last, which
+    # for attention is the value: it sees every token.
     widest = max(reversed(carriers), key=lambda carrier: carrier.matrix.shape[1])
     return [widest.matrix], widest.map
 
@@ -64,7 +64,7 @@ def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[
 def joint_span(
     tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None, narrow: bool = False
 ) -> Span | None:
-    """The span of what these parts of one input see, from those of them that an update holds."""
+    """The span of what these parts of the same input see, from those of them that an update holds."""
     matrices, seen_through = carried(tensors, parts)
     span = span_of(matrices, before, narrow) if matrices else None
     return None if span is None else dataclasses.replace(span, map=seen_through)
@@ -79,22 +79,22 @@ def mixed_layer(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[int, l
         groups = [attention_parts(model, layer)] if layer else []
         for parts in [*groups, mixing_parts(model, layer)]:
             held = [part for part in parts if part.carrier(tensors) is not None]
-            if held and tells_every_token(model, layer):
+            if held and shows_every_token(model, layer):
                 return layer, [*held, *(part for part in parts if part not in held)]
     return 0, mixing_parts(model, 0)
 
 
-def tells_every_token(model: TextModel, layer: int) -> bool:
+def shows_every_token(model: TextModel, layer: int) -> bool:
     """Whether a layer's gradients have a direction of their own for every token.
 
-    A classifier's last layer asks and answers for one token only: its queries and what follows have one direction a
-    sentence, its keys and values one a head.
+    A classifier's last layer is read at a single token: its queries and what follows have a direction per sentence,
+    its keys and values a direction per head.
     """
     return model.task != "classification" or layer < len(model.adapter.parts) - 1
 
 
 def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:
-    """The span of what the layer behind sees, if it is whole: a classifier's last layer looks at one token only."""
+    """The span of what the next layer sees, if it is whole: a classifier's last layer is read at a single token."""
     if mixed is None or layer + 1 >= len(model.adapter.parts):
         return None
     span = joint_span(tensors, attention_parts(model, layer + 1))
@@ -102,7 +102,7 @@ def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed
 
 
 def mixed_spans(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
-    """The spans of what is mixed first, and of what the layer behind that sees."""
+    """The spans of what is mixed first, and of what the next layer sees."""
     layer, parts = mixed_layer(model, tensors)
     mixed = joint_span(tensors, parts)
     return mixed, next_span(model, tensors, layer, mixed)
@@ -118,12 +118,12 @@ class Certifier:
         self, model: TextModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
     ) -> None:
         """`spans` are the update's mixed spans, if they are known already."""
-        mixed, behind = spans or mixed_spans(model, update.tensors)
+        mixed, following = spans or mixed_spans(model, update.tensors)
         layer, parts = mixed_layer(model, update.tensors)
         self.model = model
         self.spans = [] if mixed is None else [(parts[0], mixed)]
-        if behind is not None:
-            self.spans.append((attention_parts(model, layer + 1)[0], behind))
+        if following is not None:
+            self.spans.append((attention_parts(model, layer + 1)[0], following))
 
     def check(self, tokens: list[int], start: int = 0) -> Certificate:
         """The certificate of a sentence given with its special tokens; `start` is the position of the first."""

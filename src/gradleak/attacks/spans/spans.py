@@ -1,7 +1,7 @@
 """The space a layer's inputs span, read off the gradient of its weights.
 
-The gradient of a linear layer is a sum of products, one for every token: what came back to the token times what the
-layer saw there. Its rows therefore lie in the span of the inputs, and fill it while there are fewer tokens than
+The gradient of a linear layer is a sum over tokens of the output gradient at the token times the layer's input
+there. Its rows therefore lie in the span of the inputs, and fill it while there are fewer tokens than
 dimensions. Whether a guessed input was there is then a question of linear algebra: how far is it from the span?
 """
 
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# The singular values end where the next one is smaller by this factor and small against the first.
+# The singular values end where the next is smaller by this factor and small against the first.
 GAP = 10.0
 SMALL = 1e-4
 # Once the noise is known, values so many times above the largest that noise gives are signal.
@@ -67,17 +67,17 @@ class Span:
 
 
 def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool = False) -> Span | None:
-    """The span of the rows of several (outputs, inputs) gradients of one input; None if it has no visible end.
+    """The span of the rows of several (outputs, inputs) gradients of the same input; None if its rank does not show.
 
-    Each is scaled to norm one, so that none is lost beside another. The end is the largest fall from one singular
-    value to the next; behind it is rounding, whose level follows from the values there. If `before` is the span of
+    Each is scaled to norm 1, so that none is lost beside another. The rank is where singular values fall most; below
+    is rounding, whose level follows from the values there. If `before` is the span of
     the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
-    leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and with it, it may be, a
-    weak input.
+    leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and perhaps a weak
+    input with it.
 
-    >>> tokens, signals = torch.randn(3, 8).double(), torch.randn(20, 3).double()
-    >>> span = span_of([(signals @ tokens)])
-    >>> span.rank, bool(span.distances(tokens).max() < 1e-6), bool(span.distances(torch.randn(8)) > 1e-3)
+    >>> inputs, output_gradients = torch.randn(3, 8).double(), torch.randn(20, 3).double()
+    >>> span = span_of([output_gradients @ inputs])
+    >>> span.rank, bool(span.distances(inputs).max() < 1e-6), bool(span.distances(torch.randn(8)) > 1e-3)
     (3, True, True)
     """
     scales = tuple(float(m.double().norm()) for m in matrices) if before is None else before.scales
@@ -112,9 +112,9 @@ def numerical_rank(matrix: Tensor) -> int:
 
 
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
-    """The singular values, and the right singular vectors as rows, with those of the null space behind."""
+    """The singular values, and the right singular vectors as rows, with those of the null space last."""
     rows, width = stacked.shape
-    if rows > width:  # the same values and directions from a matrix that is only as tall as wide
+    if rows > width:  # the same values and directions from a matrix no taller than wide
         stacked = torch.linalg.qr(stacked, mode="r").R
     _, sizes, directions = torch.linalg.svd(stacked, full_matrices=True)
     return sizes, directions

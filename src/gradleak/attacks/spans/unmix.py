@@ -1,12 +1,12 @@
-"""Which token stood where, from the two embedding tables' gradients, or from what the first layer's says of them.
+"""Which token stood where, from the gradients of the token and position embeddings, or of the first layer.
 
-A row of the word table's gradient is the sum of the signals at the token's places; a row of the position table's is
-the sum of the signals at that place over all sentences. So each position row is a mixture of word rows, and a token
-that occurs once belongs to one position whole.
+A row of the token embedding's gradient is the sum of the gradients at the token's positions; a row of the position
+embedding's is the sum of the gradients at that position over all sentences. So each position row is a mixture of
+token rows, and a token that occurs once belongs to a single position.
 
-Tables that are not sent are not missed. The first layer sees (token + position), so its gradient is the sum over
-tokens of the token's vector times the signals at its places, plus the same over positions. All these vectors are
-known and independent as long as the span has room, so both kinds of sums can be solved for.
+Embeddings that are not sent can be done without. The first layer sees (token + position), so its gradient is the sum
+over tokens of the token's vector times the output gradients at its positions, plus the same over positions. All these
+vectors are known and independent as long as the span has room, so both kinds of sums can be solved for.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ STEPS = 400
 LEARNING_RATE = 0.2
 
 
-def unmix(words: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
-    """How much of each token's row lies at each position: (tokens, positions), every row adding up to one.
+def unmix(tokens: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
+    """How much of each token's row lies at each position: (tokens, positions), every row adding up to 1.
 
     `allowed` says which pairs are possible at all. The shares minimise the squared misfit of the position rows.
 
-    >>> signals = torch.eye(4).double()
-    >>> shares = unmix(signals, signals[[2, 0, 1, 3]], torch.ones(4, 4, dtype=torch.bool))
+    >>> rows = torch.eye(4).double()
+    >>> shares = unmix(rows, rows[[2, 0, 1, 3]], torch.ones(4, 4, dtype=torch.bool))
     >>> shares.argmax(dim=1).tolist()
     [1, 2, 0, 3]
     """
-    words, positions = words.double(), positions.double()
+    tokens, positions = tokens.double(), positions.double()
     nowhere = ~allowed.any(dim=1, keepdim=True)
     forbidden = ~(allowed | nowhere)
     # The misfit needs only products of rows, which are far smaller than the rows.
-    own, cross, scale = words @ words.T, words @ positions.T, positions.square().sum()
-    logits = torch.zeros(len(words), len(positions), dtype=torch.float64, device=words.device, requires_grad=True)
+    own, cross, scale = tokens @ tokens.T, tokens @ positions.T, positions.square().sum()
+    logits = torch.zeros(len(tokens), len(positions), dtype=torch.float64, device=tokens.device, requires_grad=True)
     optimizer = torch.optim.Adam([logits], lr=LEARNING_RATE)
     for _ in range(STEPS):
         shares = logits.masked_fill(forbidden, -1e9).softmax(dim=1)
@@ -48,17 +48,17 @@ def unmix(words: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
     return logits.detach().masked_fill(forbidden, -1e9).softmax(dim=1).masked_fill(nowhere, 0.0)
 
 
-def table_rows(span: Span, matrices: Sequence[Tensor], inputs: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
-    """The sums of signals of every token and of every position, (tokens, outputs) and (positions, outputs).
+def embedding_rows(span: Span, matrices: Sequence[Tensor], inputs: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
+    """The summed output gradients of every token and every position, (tokens, outputs) and (positions, outputs).
 
     `matrices` are the gradients that the span is of, `inputs` what the layer sees of tokens at positions, `fits` says
-    which of these lie in the span. How signals are split among pairs is not unique, the sums are. That holds exactly
+    which of these lie in the span. How they are split among pairs is not unique, the sums are. That holds exactly
     before the embeddings' norm; dividing by the norm's divisor found no more pairs in six batches.
     """
-    signals = torch.cat([m.double() / scale for m, scale in zip(matrices, span.scales, strict=True) if scale > 0])
+    stacked = torch.cat([m.double() / scale for m, scale in zip(matrices, span.scales, strict=True) if scale > 0])
     seen = inputs[fits].to(span.basis)
     seen = (seen if span.map is None else seen @ span.map.to(seen).T) @ span.basis.T
-    split = torch.linalg.pinv(seen).T @ (signals.to(seen) @ span.basis.T).T
-    token, place = fits.nonzero().T
-    words, positions = (split.new_zeros(count, split.shape[1]) for count in fits.shape)
-    return words.index_add_(0, token, split), positions.index_add_(0, place, split)
+    split = torch.linalg.pinv(seen).T @ (stacked.to(seen) @ span.basis.T).T
+    token, position = fits.nonzero().T
+    tokens, positions = (split.new_zeros(count, split.shape[1]) for count in fits.shape)
+    return tokens.index_add_(0, token, split), positions.index_add_(0, position, split)

@@ -97,7 +97,7 @@ class AuditJob(_Model):
             attacks_for(modality).get(spec.attack or "").__module__,
             *(type(defense).__module__ for defense in parse_defenses(spec.defenses)),
             *(METRICS.get(name).function.__module__ for name in spec.metrics),
-            *(("gradleak.attacks.inversion.run",) if self.inverter is not None else ()),
+            *(("gradleak.attacks.inversion.train_text",) if self.inverter is not None else ()),
         }
 
     @property

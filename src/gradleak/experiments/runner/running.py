@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gradleak.attacks.inversion.run import train_inverter, usual_network
 from gradleak.attacks.inversion.saved import MANIFEST
+from gradleak.attacks.inversion.train_text import train_inverter, usual_network
 from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
 from gradleak.audits.modality import MODALITIES, method_of
 from gradleak.audits.redact import redact

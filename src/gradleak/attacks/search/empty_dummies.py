@@ -13,7 +13,7 @@ from gradleak.models.text import TextModel
 
 
 def empty_dummies(model: TextModel, knowledge: Sequence[Knowledge], owners: Sequence[int]) -> tuple[Dummies, Tensor]:
-    """One row a guess, and (rows, sentences, positions) where nothing may change: special tokens and padding.
+    """A row per guess, and (rows, sentences, positions) where nothing may change: special tokens and padding.
 
     `owners` has for every guess the number of the update it is about. All guesses have as many sentences.
     """

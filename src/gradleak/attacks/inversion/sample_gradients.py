@@ -1,4 +1,4 @@
-"""Every sentence's own gradient, of many sentences in one pass."""
+"""Every sentence's own gradient, of many sentences in a single pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gradleak.attacks.inversion.outputs import table_cross_entropy
+from gradleak.attacks.inversion.table_loss import table_cross_entropy
 from gradleak.matching.capture import Capture, Gradients
 from gradleak.models.text import Batch, TextModel
 
@@ -16,10 +16,10 @@ AT_ONCE = 1 << 27
 
 
 class SampleGradients:
-    """The gradients of single sentences by the named parameters, as a client of one sentence would send them.
+    """The gradients of single sentences by the named parameters, as a client with a single sentence would send them.
 
-    One backward pass over all sentences shows the inputs and output signals of every layer; each sentence's gradient
-    is made of its own share of them.
+    A single backward pass over all sentences shows the inputs and output gradients of every layer; each sentence's
+    gradient is made of its own part of them.
     """
 
     def __init__(self, model: TextModel, names: Sequence[str]) -> None:
@@ -35,10 +35,10 @@ class SampleGradients:
 
     def of(self, batch: Batch, targets: Tensor) -> dict[str, Tensor]:
         """Dense gradients, (sentences, *shape) a parameter; parameters the loss does not reach are left out."""
-        found, _ = self._capture.gradients(
+        captured, _ = self._capture.gradients(
             lambda: self._losses(batch, targets), len(batch.ids), 1, differentiable=False
         )
-        dense = {name: tensor for name in self.shapes if (tensor := self._dense(name, found)) is not None}
+        dense = {name: tensor for name in self.shapes if (tensor := self._dense(name, captured)) is not None}
         missing = [name for name in self.shapes if name not in dense and name not in self._unreached]
         if missing:
             dense |= self._one_by_one(missing, batch, targets)
@@ -64,19 +64,19 @@ class SampleGradients:
         return table_cross_entropy(states[:, :-1][kept], self._table, targets[:, 1:][kept], weights)
 
     def _one_by_one(self, names: Sequence[str], batch: Batch, targets: Tensor) -> dict[str, Tensor]:
-        """Plain autograd, for parameters that no layer's rule tells of."""
+        """Plain autograd, for parameters that no layer's rule covers."""
         wanted = [self.model.parameters()[name] for name in names]
         with torch.enable_grad():
             losses = self.model.own_losses(batch, targets)
-            found = [torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) for loss in losses]
-        columns = dict(zip(names, zip(*found, strict=True), strict=True))
+            rows = [torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) for loss in losses]
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
         return {name: torch.stack(own) for name, own in columns.items() if own[0] is not None}
 
-    def _dense(self, name: str, found: Gradients) -> Tensor | None:
-        if name in found.small:
-            dense = found.small[name]
-        elif name in found.uses:
-            dense = sum((use.dense() for use in found.uses[name][1:]), start=found.uses[name][0].dense())
+    def _dense(self, name: str, captured: Gradients) -> Tensor | None:
+        if name in captured.small:
+            dense = captured.small[name]
+        elif name in captured.uses:
+            dense = sum((use.dense() for use in captured.uses[name][1:]), start=captured.uses[name][0].dense())
         else:
             return None
         return dense.detach().reshape(-1, *self.shapes[name])

@@ -11,12 +11,12 @@ from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
-def signal_shares(update: Update, model: TextModel) -> dict[str, float] | None:
-    """For every parameter the share of its squared update that is signal, 0 to 1; None where all of it is.
+def signal_fractions(update: Update, model: TextModel) -> dict[str, float] | None:
+    """For every parameter the fraction of its squared update that is signal, 0 to 1; None where all of it is.
 
     Noise shows in the spectrum, rounding to a grid in the values. A client that sends weights rounds each of them
     after every step; the attacker knows the weights, so it knows the size of these errors: uniform over the gap to
-    the next number, which for small steps drowns whole matrices.
+    the next number, which for small steps hides whole matrices.
     """
     errors = _error_powers(update, model)
     if not any(errors.values()):

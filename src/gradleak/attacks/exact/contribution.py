@@ -1,4 +1,4 @@
-"""Take a recovered sentence out of an update, once it is known which label it had and how much it weighs."""
+"""What a recovered sentence contributes to an update: its label and its weight, with which it can be removed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Tensors = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Explained:
+class Contribution:
     """A sentence's label, and the share of the update's mean that is its own gradient (1/B where it occurs once).
 
-    `places` is by how many of its tokens this was found.
+    `places` is the number of its tokens by which this was found.
     """
 
     label: int | None
@@ -38,26 +38,26 @@ class Explained:
 
 
 def sentence_gradient(model: TextModel, tokens: list[int], label: int | None, names: Collection[str]) -> Tensors:
-    """The gradient of one sentence's own loss, of some parameters."""
+    """The gradient of a single sentence's loss, of some parameters."""
     batch = model.pad([tokens])
     targets = batch.ids if label is None else torch.tensor([label], device=model.device)
     loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
     parameters = model.parameters()
-    found = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
-    return {name: g.double() for name, g in zip(names, found, strict=True) if g is not None}
+    gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
+    return {name: g.double() for name, g in zip(names, gradients, strict=True) if g is not None}
 
 
-def explain(
+def find_contribution(
     model: TextModel, update: Tensors, span: Span, part: Part, tokens: list[int], places: list[int] | None = None
-) -> Explained | None:
-    """Find label and share of a sentence by one matrix of the update, or None if no label fits.
+) -> Contribution | None:
+    """The label and share of a sentence by a matrix of the update, or None if no label fits.
 
-    With G the update's matrix, X the sentence's inputs to it and D what came back to them, G is the share times DX
-    plus products of other tokens. If all of them are independent, X times the inverse of G times D is the identity
-    over the share, and for no other D is it a positive multiple of the identity. Positions whose state other
-    sentences have too must be left out: `places` are those to look at, and of these the first ones are left out until
-    the rest fit, as a sentence that was not found can begin alike. Of one place any positive number is a multiple of
-    the identity; then the one label that makes it a share is told, and none if several do.
+    With G the update's matrix, X the sentence's inputs to it and D its output gradients, G is the share times DX plus
+    products of other tokens. If all of them are independent, X times the inverse of G times D is the identity over
+    the share, and for no other D is it a positive multiple of the identity. Positions whose state other sentences
+    have too must be left out: `places` are those to look at, and of these the first are left out until the rest fit,
+    as a sentence that was not recovered can begin alike. At a single place any positive number is a multiple of the
+    identity; then the only label that makes it a share is given, and None if several do.
     """
     carrier = part.carrier(update)
     if carrier is None:
@@ -65,11 +65,11 @@ def explain(
     (states,) = _states(model, part, tokens)
     states = states.double() if carrier.map is None else states.double() @ carrier.map.double().T
     matrix = carrier.matrix.double()
-    # The pseudo-inverse within the span: the span is known, so what lies behind it is noise and is left out.
+    # The pseudo-inverse within the span: the span is known, so what lies outside it is noise and is left out.
     inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=0.0)
     classes = range(model.num_labels) if model.task == "classification" else [None]
     looked_at = list(range(len(states))) if places is None else places
-    fits: list[Explained] = []
+    fits: list[Contribution] = []
     for label in classes:
         gradient = sentence_gradient(model, tokens, label, list(update))
         own = part.carrier(gradient)
@@ -80,7 +80,7 @@ def explain(
         tested = (_multiple_of_identity(product, looked_at[start:]) for start in starts)
         for count, (scale, misfit) in zip(range(len(looked_at), 0, -1), tested, strict=False):
             if scale > 0 and misfit < MISFIT:
-                fits.append(Explained(label, 1 / scale, misfit, gradient, count))
+                fits.append(Contribution(label, 1 / scale, misfit, gradient, count))
                 break
     most = max((each.places for each in fits), default=0)
     best = [each for each in fits if each.places == most]
@@ -91,25 +91,25 @@ def explain(
 
 
 def _multiple_of_identity(product: Tensor, places: list[int]) -> tuple[float, float]:
-    """By what number a matrix is the identity at some places, and how far it is from that, relative to it."""
+    """The multiple of the identity nearest to a matrix at some places, and the relative distance from it."""
     chosen = product[places][:, places]
     scale = float(chosen.diagonal().mean())
     eye = torch.eye(len(chosen), dtype=chosen.dtype, device=chosen.device)
     return scale, float((chosen / scale - eye).norm() / len(chosen) ** 0.5) if scale else float("inf")
 
 
-def add_up(model: TextModel, update: Tensors, span: Span, part: Part, sentences: Sequence[list[int]]) -> bool:
+def add_up_to(model: TextModel, update: Tensors, span: Span, part: Part, sentences: Sequence[list[int]]) -> bool:
     """Whether the gradients of these sentences, with some label each, add up to the update.
 
-    They are compared in one matrix, whose span tells the noise. A sentence that is missing, or of which only the
-    beginning was found, leaves far more.
+    They are compared in a single matrix, whose span shows the noise. A sentence that is missing, or of which only
+    the beginning was found, leaves far more.
     """
     carrier = part.carrier(update)
     if carrier is None:
         return False
     classes = range(model.num_labels) if model.task == "classification" else [None]
     gradients = [sentence_gradient(model, s, label, [carrier.name]) for s in sentences for label in classes]
-    own = [found.matrix for found in (part.carrier(gradient) for gradient in gradients) if found is not None]
+    own = [each.matrix for each in (part.carrier(gradient) for gradient in gradients) if each is not None]
     if not own:
         return False
     columns = torch.stack([matrix[:SOME_ROWS].flatten() for matrix in own], dim=1)
@@ -120,10 +120,10 @@ def add_up(model: TextModel, update: Tensors, span: Span, part: Part, sentences:
     return float(left.norm()) <= max(ABOVE_NOISE * noise, LEFT * float(wanted.norm()))
 
 
-def peeled(update: Tensors, explained: Explained) -> dict[str, Tensor]:
+def without(update: Tensors, contribution: Contribution) -> dict[str, Tensor]:
     """The update without the sentence."""
     return {
-        name: tensor - explained.share * explained.gradient[name] if name in explained.gradient else tensor
+        name: tensor - contribution.share * contribution.gradient[name] if name in contribution.gradient else tensor
         for name, tensor in update.items()
     }
 

@@ -17,9 +17,9 @@ from gradleak.core.errors import GradleakError
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
-# A token counts as known if it is held for likelier than not.
+# A token counts as known if it is likelier than not.
 SURE = 0.5
-# How often an update is read unless it is said.
+# How often an update is read by default.
 PASSES = 3
 
 
@@ -35,7 +35,7 @@ def inverter_for(settings: NetworkSettings, features: Features, model: TextModel
     return build_inverter(settings, features.size, settings.length, model.token_embedding, seed)
 
 
-def tell(
+def read_tokens(
     network: TokenInverter, features: Features, tensors: Mapping[str, Tensor], usual: Tensor, passes: int
 ) -> tuple[Tensor, Tensor]:
     """The likeliest of the usual tokens at every position, (rows, positions), and their probabilities.
@@ -52,8 +52,8 @@ def tell(
 
 
 @dataclass(frozen=True)
-class Read:
-    """Tokens of one sequence, and how probable the network holds each."""
+class ReadTokens:
+    """Tokens of a sequence, and the probability that the network gives each."""
 
     tokens: list[int]
     probabilities: list[float]
@@ -81,11 +81,11 @@ class TextReader:
             raise GradleakError(f"{folder}: its weights do not fit its manifest") from error
         self.network.eval()
 
-    def read(self, updates: Sequence[Update], passes: int) -> list[Read]:
+    def read(self, updates: Sequence[Update], passes: int) -> list[ReadTokens]:
         """The likeliest token at every position of each update's text."""
         for update in updates:
             self.manifest.refuse_others(update)
         tensors = {name: torch.stack([update.tensors[name] for update in updates]) for name in self.features.names}
-        tokens, sure = tell(self.network, self.features, tensors, self.model.text_tokens, passes)
+        tokens, sure = read_tokens(self.network, self.features, tensors, self.model.text_tokens, passes)
         inner = slice(len(self.model.prefix), self.settings.length - len(self.model.suffix))
-        return [Read(*pair) for pair in zip(tokens[:, inner].tolist(), sure[:, inner].tolist(), strict=True)]
+        return [ReadTokens(*pair) for pair in zip(tokens[:, inner].tolist(), sure[:, inner].tolist(), strict=True)]

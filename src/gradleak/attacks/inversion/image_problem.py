@@ -1,21 +1,18 @@
-"""Inverters of images: a network that reads a picture off the gradient it gave, trained on auxiliary pictures."""
+"""Image inverters learn from auxiliary images and the gradients these give, defended as the victims' are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from gradleak.attacks.inversion.defended import check_learnable, defend
-from gradleak.attacks.inversion.image_features import FEATURES_VERSION, ImageFeatures, image_features
-from gradleak.attacks.inversion.ridge import LinearInverter, Rescaled
-from gradleak.attacks.inversion.saved import InverterManifest, load_inverter
+from gradleak.attacks.inversion.image_features import image_features
+from gradleak.attacks.inversion.image_networks import ImageNetworkSettings, build_image_inverter
+from gradleak.attacks.inversion.ridge import Rescaled
 from gradleak.attacks.inversion.training import Example, Problem
 from gradleak.core.errors import GradleakError
 from gradleak.core.seeds import derive_seed
@@ -30,69 +27,8 @@ HELD_OUT, MOST_HELD = 256, 0.2
 FIRST_LOOK = 512
 
 
-Layers = Literal["linear", "mlp"]
-
-
-class ImageNetworkSettings(BaseModel):
-    """What an image inverter is built from."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    features: ImageFeatures = Field("structured", description="whole: the gradient as it is, as published")
-    features_version: int = FEATURES_VERSION
-    layers: Layers = Field("mlp", description="linear: no hidden layers")
-    hidden: int = Field(1000, ge=1, le=100_000, description="width of both hidden layers; published: 3000")
-    mirror: bool = Field(True, description="whether auxiliary images are also learned from left to right")
-
-
-class ImageInverter(Rescaled):
-    """Three linear layers from a gradient to the pixels of an image, as published, behind a fixed rescaling."""
-
-    def __init__(self, size: int, pixels: int, hidden: int) -> None:
-        super().__init__(size)
-        self.body = nn.Sequential(
-            nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pixels)
-        )
-
-    def fit(self, gradients: Tensor, images: Tensor) -> None:
-        """Learn how large every coordinate usually is, and begin with the mean image."""
-        super().fit(gradients, images)
-        last = self.body[-1]
-        assert isinstance(last, nn.Linear)
-        with torch.no_grad():
-            last.bias.copy_(images.mean(dim=0).clamp(0.01, 0.99).logit())
-
-    def forward(self, gradients: Tensor) -> Tensor:
-        return torch.sigmoid(self.body(self.scaled(gradients) / math.sqrt(2)))
-
-
-def build_image_inverter(settings: ImageNetworkSettings, size: int, pixels: int, seed: int = 0) -> Rescaled:
-    """A fresh network; its weights follow from the seed."""
-    if settings.layers == "linear":
-        return LinearInverter(size, pixels)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return ImageInverter(size, pixels, settings.hidden)
-
-
-def load_image_inverter(folder: Path, model: ImageModel) -> tuple[InverterManifest, Rescaled]:
-    """A trained network from its folder, ready for updates of its target."""
-    manifest, weights = load_inverter(folder)
-    if manifest.kind != "image":
-        raise GradleakError(f"{folder} holds an inverter of {manifest.kind}, not of images")
-    try:
-        settings = ImageNetworkSettings.model_validate(manifest.network)
-        network = build_image_inverter(settings, len(weights["centre"]), math.prod(model.shape))
-        network.load_state_dict(weights)
-        if settings.features_version != FEATURES_VERSION:
-            raise GradleakError(f"{folder} was trained by another version of gradleak; train it anew")
-    except (ValidationError, KeyError, RuntimeError) as error:
-        raise GradleakError(f"{folder}: its weights do not fit its manifest or {model.name}'s images") from error
-    return manifest, network.eval().to(model.device)
-
-
 class ImageProblem(Problem):
-    """Gradients of auxiliary images, one each, defended as the victims' are; the network must tell the pixels.
+    """Gradients of single auxiliary images, defended as the victims' are; the network must find the pixels.
 
     Gradients are made anew for every step: that costs far less than the step itself, and noise is never the same.
     """
@@ -145,14 +81,14 @@ class ImageProblem(Problem):
         return self._example(images, labels[chosen], generator)
 
     def everything(self) -> list[Example]:
-        """All that can be learned from once, mirrored images too, in pieces."""
+        """All auxiliary images to learn from, mirrored images too, in pieces."""
         pixels, labels = self._images
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "everything"))
         turns = [pixels, pixels.flip(-1)] if self.settings.mirror else [pixels]
         return [
             self._example(images, classes, generator)
-            for one in turns
-            for images, classes in zip(one.split(FIRST_LOOK), labels.split(FIRST_LOOK), strict=True)
+            for turned in turns
+            for images, classes in zip(turned.split(FIRST_LOOK), labels.split(FIRST_LOOK), strict=True)
         ]
 
     def held_out(self) -> list[Example]:
@@ -160,8 +96,8 @@ class ImageProblem(Problem):
         labels = torch.tensor(self.others.labels, device=self.model.device)
         return [self._example(self.others.values(self.model.device), labels, generator)]
 
-    def loss(self, found: Tensor, wanted: Tensor) -> Tensor:
-        return F.mse_loss(found, wanted)
+    def loss(self, outputs: Tensor, wanted: Tensor) -> Tensor:
+        return F.mse_loss(outputs, wanted)
 
     def _example(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Example:
         with torch.no_grad():

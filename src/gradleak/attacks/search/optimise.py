@@ -1,7 +1,7 @@
-"""The search that gradient-matching attacks share: many updates side by side.
+"""The search of gradient-matching attacks: optimise embeddings for many updates side by side.
 
-An update has one row, or several if its labels or lengths are guessed; then the rows race for some steps and only
-the best goes on.
+An update has a single row, or several if its labels or lengths are guessed; then the rows race for some steps and
+only the best goes on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,8 +17,9 @@ from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
 from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge
 from gradleak.attacks.search.choose import Proposals, choose
-from gradleak.attacks.search.frame import empty_dummies
-from gradleak.attacks.search.initial import best_start
+from gradleak.attacks.search.empty_dummies import empty_dummies
+from gradleak.attacks.search.initialise import best_initial
+from gradleak.attacks.search.options import MatchingOptions
 from gradleak.attacks.search.polish import polish
 from gradleak.attacks.search.reorder import propose
 from gradleak.attacks.search.schedule import learning_rate
@@ -30,11 +30,8 @@ from gradleak.matching.engine import Engine
 from gradleak.models.text import TextModel
 from gradleak.priors.base import Prior
 
-if TYPE_CHECKING:
-    from gradleak.attacks.search.attack import MatchingOptions
-
 TRACE_POINTS = 100
-GLIMPSE_SECONDS = 0.5
+SHOW_SECONDS = 0.5
 SETTLE_EVERY = 10
 # Rows whose orders are tried between two looks at the budget.
 ROWS_AT_ONCE = 16
@@ -54,7 +51,7 @@ class MatchingSearch:
         guesses: Sequence[Sequence[Knowledge]],
         hints: Sequence[Hints | None],
     ) -> None:
-        """`seeds`, `guesses` and `hints` have an entry an update; with a hint only its tokens are looked at."""
+        """`seeds`, `guesses` and `hints` have an entry per update; with a hint only its tokens are looked at."""
         self.options = options
         self.model = model
         self.engine = engine
@@ -77,7 +74,7 @@ class MatchingSearch:
 
     def start(self, budget: Budget, progress: Progress) -> None:
         """Fill the free positions with the best of many random starts."""
-        self.dummies = best_start(
+        self.dummies = best_initial(
             self.engine,
             self.dummies,
             self.fixed,
@@ -102,9 +99,9 @@ class MatchingSearch:
             pull, pull_gradient = self._norm_pull()
             loss = values + pull
             self._remember(step, loss)
-            if time.monotonic() - shown > GLIMPSE_SECONDS:
+            if time.monotonic() - shown > SHOW_SECONDS:
                 shown = time.monotonic()
-                progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._glimpse(step))
+                progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._shown_text(step))
             self._end_race(step)
             if step == self.options.steps or self._all_settled(step):
                 break  # the pass after the last step only judges it
@@ -117,7 +114,7 @@ class MatchingSearch:
         return True
 
     def polish(self, budget: Budget, progress: Progress) -> None:
-        """Move and exchange the answers' tokens until nothing explains the updates better."""
+        """Move and replace the answers' tokens until nothing explains the updates better."""
         chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
         best = self.dummies.with_embeds(self.best).take(chosen)
         if self.model.task == "causal-lm":
@@ -144,8 +141,8 @@ class MatchingSearch:
         tokens, cosines = self.vocabularies[row].nearest(self.best[row][~self.fixed[row]])
         bag: dict[str, float] = {}
         for token, cosine in zip(tokens.tolist(), cosines.tolist(), strict=True):
-            word = str(self.model.tokenizer.convert_ids_to_tokens(token))
-            bag[word] = max(bag.get(word, 0.0), round(cosine, 4))
+            name = str(self.model.tokenizer.convert_ids_to_tokens(token))
+            bag[name] = max(bag.get(name, 0.0), round(cosine, 4))
         loss = float(self.best_loss[row])
         return Reconstruction(
             sentences=self._sentences(row),
@@ -187,15 +184,15 @@ class MatchingSearch:
     def _nearest(self, embeds: Tensor, rows: Tensor | None = None) -> Tensor:
         """The tokens nearest to the embeddings of these rows, each within its own vocabulary."""
         numbers = range(len(embeds)) if rows is None else rows.tolist()
-        found = [self.vocabularies[row].nearest(own)[0] for row, own in zip(numbers, embeds, strict=True)]
-        return torch.stack(found)
+        tokens = [self.vocabularies[row].nearest(own)[0] for row, own in zip(numbers, embeds, strict=True)]
+        return torch.stack(tokens)
 
     def _best_row(self, update: int) -> int:
         rows = [row for row, owner in enumerate(self.owners) if owner == update]
         return min(rows, key=lambda row: float(self.best_loss[row]))
 
     def _end_race(self, step: int) -> None:
-        """After some steps, of the rows with different guesses about one update only the best goes on."""
+        """After some steps, of the rows with different guesses about an update only the best goes on."""
         if step == min(self.options.race, self.options.steps):
             for update in set(self.owners):
                 winner = self._best_row(update)
@@ -263,7 +260,7 @@ class MatchingSearch:
         self.best = self.dummies.embeds.detach().clone()
 
     def _discrete(self, budget: Budget) -> None:
-        """Every sentence in turn takes the best of many orders; later sentences see what earlier ones became."""
+        """Every sentence in turn takes the best of many orders; later sentences see the new orders of earlier."""
         for sentence in range(self.dummies.embeds.shape[1]):
             rows = (~self.settled).nonzero()[:, 0].tolist()
             for first in range(0, len(rows), ROWS_AT_ONCE):
@@ -279,7 +276,7 @@ class MatchingSearch:
                 self.dummies.embeds[row] = proposal.guesses.embeds[winner]
 
     def _proposals(self, row: int, sentence: int) -> Proposals:
-        """Other orders of one sentence's tokens, with what the prior thinks of each."""
+        """Other orders of a sentence's tokens, with the prior's loss of each."""
         places = (~self.fixed[row, sentence]).nonzero()[:, 0]
         orders = propose(len(places), self.options.candidates, self.generators[row])
         moved = places[torch.tensor(orders, device=places.device)]
@@ -294,19 +291,19 @@ class MatchingSearch:
             nll = self.prior.nll([[int(tokens[i]) for i in order] for order in orders])
         return Proposals(guesses, nll.to(guesses.embeds))
 
-    # --- what it reads like -----------------------------------------------------------------------
+    # --- as text -----------------------------------------------------------------------------------
 
-    def _glimpse(self, step: int) -> str:
+    def _shown_text(self, step: int) -> str:
         row = step % len(self.dummies)
         return " / ".join(sentence.text for sentence in self._sentences(row))
 
     def _sentences(self, row: int) -> list[Sentence]:
-        found = []
+        sentences = []
         for number, (embeds, fixed) in enumerate(zip(self.best[row], self.fixed[row], strict=True)):
             tokens, cosines = self.vocabularies[row].nearest(embeds[~fixed])
             if self.polished is not None:
                 tokens = self.polished[row, number][~fixed]
             text = self.model.decode(tokens.tolist())
             confidence = float(cosines.mean().clamp(0, 1))
-            found.append(Sentence(text=text, tokens=tokens.tolist(), confidence=confidence))
-        return found
+            sentences.append(Sentence(text=text, tokens=tokens.tolist(), confidence=confidence))
+        return sentences

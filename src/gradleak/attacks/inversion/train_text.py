@@ -9,9 +9,9 @@ from typing import Any
 
 from gradleak.attacks.inversion.auxiliary import gather_auxiliary
 from gradleak.attacks.inversion.networks import NetworkSettings
-from gradleak.attacks.inversion.reading import PASSES
 from gradleak.attacks.inversion.saved import InverterManifest, save_inverter
-from gradleak.attacks.inversion.text import TextProblem
+from gradleak.attacks.inversion.text_problem import TextProblem
+from gradleak.attacks.inversion.text_reader import PASSES
 from gradleak.attacks.inversion.training import TrainSettings, train
 from gradleak.core import assets
 from gradleak.core.budget import Budget
@@ -23,9 +23,9 @@ from gradleak.data.texts import read_data
 from gradleak.defenses import parse_defenses
 from gradleak.models.text import TextModel
 
-# The corpus that comes as an asset, by the name under which it can be asked for.
+# The corpus that is an asset, under the name by which it can be asked for.
 CORPUS = "wikitext2"
-# Bins of hashed features, unless it is said: as many as the published target has.
+# Most bins of hashed features by default: as many as for the published target.
 MOST_BINS = 110_000
 
 
@@ -44,17 +44,17 @@ def train_inverter(
     budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
 ) -> tuple[InverterManifest, float]:
-    """Train a network to tell the texts of updates of this model, and write it into a folder.
+    """Train a network to read the texts of this model's updates, and write it into a folder.
 
     `aux` are texts like the victims': a file, texts, or "wikitext2". With `pseudo` (LTI-P) only how often each token
     occurs in them is used; without (LTI) the sequences themselves. `size` sequences are taken, of which only `share`
-    are from `aux` if there is another corpus. Returns the manifest and the share of held-out tokens that are told.
+    are from `aux` if there is another corpus. Returns the manifest and the share of held-out tokens read right.
     """
     network, settings = network or usual_network(model), settings or TrainSettings()
     least = len(model.prefix) + len(model.suffix) + 1
     if not least <= network.length <= model.max_length:
         raise GradleakError(
-            f"sequences for {model.name} have {least} to {model.max_length} tokens, special ones counted, "
+            f"sequences for {model.name} have {least} to {model.max_length} tokens, including special tokens, "
             f"not {network.length}"
         )
     chain = parse_defenses(defenses)
@@ -81,9 +81,9 @@ def train_inverter(
 
 
 def usual_network(model: TextModel, **given: Any) -> NetworkSettings:
-    """The better features for a target: by positions for language models that have a table of them, else hashed.
+    """The better features for a target: by positions for language models with a position embedding, else hashed.
 
-    A tenth of a large model's coordinates would be too many bins for the network behind them.
+    A tenth of a large model's coordinates would be too many bins for the network after them.
     """
     by_position = model.adapter.positions is not None and model.task == "causal-lm"
     coordinates = sum(parameter.numel() for parameter in model.parameters().values())
@@ -91,12 +91,12 @@ def usual_network(model: TextModel, **given: Any) -> NetworkSettings:
         "features": "structured" if by_position else "hashed",
         "share": min(0.1, MOST_BINS / coordinates),
     }
-    said = {name: value for name, value in given.items() if value is not None}
-    return validated(NetworkSettings, usual | said, "network")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return validated(NetworkSettings, usual | chosen, "network")
 
 
 def texts_of(source: str | Path | Sequence[str], progress: Progress = SILENT) -> list[str]:
-    """Texts of a file, of the corpus that comes as an asset, or as they are."""
+    """Texts of a file, of the corpus that is an asset, or as given."""
     if isinstance(source, str) and source == CORPUS:
         packed = (assets.pull(CORPUS, progress) / "train.raw.gz").read_bytes()
         lines = gzip.decompress(packed).decode("utf-8").splitlines()

@@ -1,10 +1,10 @@
-"""How much of an update each token of a guess explains, in two forward passes and no backward one.
+"""How much of an update each token of a guess explains, in two forward passes and no backward pass.
 
-An update is the mean of one gradient for every token that was predicted. Let D be a matrix G of it with its singular
+An update is the mean of a gradient for every token that was predicted. Let D be a matrix G of it with its singular
 values turned upside down: then ⟨G, D⟩ is the rank of G, so the tokens of the batch score the rank on average, each
-about as much as the others, while the gradient of a token that was not there points anywhere else and scores about
-nothing. And ⟨gradient, D⟩ need not be computed from a gradient: it is how fast the token's log-probability rises when
-the weights take a step along -D. Unlike the test whether a state lies in a span, this goes on telling tokens apart
+about as much as the others, while the gradient of a token that was not there points anywhere else and scores
+about 0. And ⟨gradient, D⟩ need not be computed from a gradient: it is how fast the token's log-probability rises when
+the weights take a step along -D. Unlike the test whether a state lies in a span, this still tells tokens apart
 when the batch has more tokens than the matrix has dimensions.
 """
 
@@ -26,10 +26,10 @@ from gradleak.updates.update import Update
 ROUNDING = 1e-4
 # How far the weights step, relative to their size: far enough to stand above rounding, near enough to be linear.
 STEP = 1e-3
-# The layers that move, counted from the head: a sixth of all, and two at least. The lower ones tell less.
+# The layers that move, counted from the head: a sixth of all, and two at least. Lower layers show less.
 SHARE_OF_LAYERS, LEAST_LAYERS = 6, 2
-# A state is in a span up to this distance: rounding through all lower layers leaves far less. Strangers are further
-# off: by 0.14 and more on smollm2, by 0.004 at the first position, which looks nearly the same whatever stands there.
+# A state is in a span up to this distance: rounding through all lower layers leaves far less. Other states are
+# further off: by 0.14 and more on smollm2, by 0.004 at the first position, which looks nearly the same for any token.
 OUTSIDE = 1e-3
 
 
@@ -42,10 +42,10 @@ class Inverted:
 
 
 def inverted(matrix: Tensor) -> Inverted:
-    """U S⁻¹ Vᵀ of U S Vᵀ, without what is rounding.
+    """U S⁻¹ Vᵀ of U S Vᵀ, without singular values that are rounding.
 
-    >>> found = inverted(torch.diag(torch.tensor([4.0, 0.5, 0.0])))
-    >>> found.direction.diagonal().tolist(), found.rank
+    >>> inverse = inverted(torch.diag(torch.tensor([4.0, 0.5, 0.0])))
+    >>> inverse.direction.diagonal().tolist(), inverse.rank
     ([0.25, 2.0, 0.0], 2)
     """
     wide = matrix.shape[0] < matrix.shape[1]
@@ -57,8 +57,8 @@ def inverted(matrix: Tensor) -> Inverted:
     return Inverted((direction.T if wide else direction).to(matrix.dtype), int(kept.sum()))
 
 
-class Explainer:
-    """A language model beside a copy of its upper layers that took a step along the inverted update."""
+class Attribution:
+    """How much of an update tokens explain, by a copy of the upper layers that took a step along its inverse."""
 
     def __init__(self, model: TextModel, update: Update) -> None:
         count = len(model.adapter.layers)
@@ -67,7 +67,7 @@ class Explainer:
         self.moved = _upper_layers(model, self.first)
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
         self.span = joint_span(update.tensors, attention_parts(model, self.first))
-        # What the batch's own tokens score on average; 0 if the update tells nothing about these layers.
+        # What the batch's own tokens score on average; 0 if the update holds nothing of these layers.
         self.unit = self._step(update)
 
     @property
@@ -87,14 +87,14 @@ class Explainer:
                 gradient = update.tensors.get(f"{above}.{name}")
                 if gradient is None or gradient.dim() != 2 or not bool(gradient.any()):
                     continue
-                found = inverted(gradient.to(weight))
-                size = float(found.direction.norm())
+                inverse = inverted(gradient.to(weight))
+                size = float(inverse.direction.norm())
                 if not size:  # an update so large that its inverse vanishes
                     continue
                 reach = STEP * float(weight.detach().norm() or 1.0) / size
                 with torch.no_grad():
-                    weight -= reach * found.direction
-                unit += reach * found.rank
+                    weight -= reach * inverse.direction
+                unit += reach * inverse.rank
         return unit
 
     def shares(self, sentences: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -105,44 +105,44 @@ class Explainer:
     def judge(self, sentences: Sequence[Sequence[int]]) -> list[tuple[Tensor, Tensor]]:
         """For every sentence the log-probability and the share of each token but the first."""
         batch = self.model.pad(sentences)
-        plain, moved = (_log_probs(self.model, state, batch.ids) for state in self.start().states(batch.ids))
+        plain, moved = (_log_probs(self.model, state, batch.ids) for state in self.reading().states(batch.ids))
         shares = (moved - plain) / self.unit
         ends = [len(sentence) - 1 for sentence in sentences]
         return [(plain[row, :end], shares[row, :end]) for row, end in enumerate(ends)]
 
-    def start(self) -> Reading:
-        """A fresh pair of caches."""
-        return Reading(self)
+    def reading(self) -> CachedReading:
+        """A reading that begins with empty caches."""
+        return CachedReading(self)
 
 
-class Reading:
+class CachedReading:
     """Sentences read token by token by the model and by its moved copy, both with a cache."""
 
-    def __init__(self, explainer: Explainer) -> None:
+    def __init__(self, attribution: Attribution) -> None:
         from transformers import DynamicCache
 
-        self._explainer = explainer
+        self._attribution = attribution
         self._caches = (DynamicCache(), DynamicCache())
-        # Whether the last token read can have been read in the batch, as far as a span tells.
+        # Whether the last token read may have been read in the batch, as far as a span shows.
         self.fits: Tensor | None = None
 
     @torch.no_grad()
     def states(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The last hidden states behind further tokens, (rows, tokens, width), plain and moved."""
+        """The last hidden states after further tokens, (rows, tokens, width), plain and moved."""
         lower, upper = self._caches
-        explainer = self._explainer
-        plain = explainer.model.module.base_model(
+        attribution = self._attribution
+        plain = attribution.model.module.base_model(
             input_ids=ids, past_key_values=lower, use_cache=True, output_hidden_states=True
         )
-        between = plain.hidden_states[explainer.first]
+        between = plain.hidden_states[attribution.first]
         seen: list[Tensor] = []
-        hook = explainer.entrance.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        hook = attribution.entrance.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
-            moved = explainer.moved(inputs_embeds=between, past_key_values=upper, use_cache=True)
+            moved = attribution.moved(inputs_embeds=between, past_key_values=upper, use_cache=True)
         finally:
             hook.remove()
-        if explainer.span is not None:
-            self.fits = explainer.span.distances(seen[0][:, -1]) < OUTSIDE
+        if attribution.span is not None:
+            self.fits = attribution.span.distances(seen[0][:, -1]) < OUTSIDE
         return plain.last_hidden_state, moved.last_hidden_state
 
     def keep(self, rows: Tensor) -> None:
@@ -158,7 +158,7 @@ def _log_probs(model: TextModel, states: Tensor, ids: Tensor) -> Tensor:
 
 
 def _upper_layers(model: TextModel, first: int) -> Any:
-    """A copy of the base model that begins at a layer and takes that layer's input in the place of embeddings."""
+    """A copy of the base model that begins at a layer and takes that layer's input in place of embeddings."""
     base, family = model.module.base_model, model.adapter.family
     shared = {id(parameter): parameter for parameter in base.parameters()}
     for layer in model.adapter.layers[first:]:

@@ -1,6 +1,6 @@
 """Cross-entropy over a large vocabulary whose table is not trained, with its derivative in the same pass.
 
-Autograd would write the logits, their softmax and its derivative to memory, one after the other, each as large as the
+Autograd would write the logits, their softmax and its derivative to memory, each as large as the
 vocabulary for every position. Here a few rows at a time stay in the processor's cache.
 """
 
@@ -23,9 +23,9 @@ def table_cross_entropy(
     """The weighted sum of the rows' losses for logits `states @ table.T + bias`; the table gets no derivative.
 
     >>> states, table = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> found = table_cross_entropy(states, table, torch.tensor([0, 2]), torch.tensor([0.5, 0.5]))
+    >>> loss = table_cross_entropy(states, table, torch.tensor([0, 2]), torch.tensor([0.5, 0.5]))
     >>> wanted = torch.nn.functional.cross_entropy(states @ table.T, torch.tensor([0, 2]))
-    >>> bool(torch.allclose(found, wanted))
+    >>> bool(torch.allclose(loss, wanted))
     True
     """
     return _TableLoss.apply(states, table, targets, weights, bias)

@@ -1,4 +1,4 @@
-"""Where the search starts: the best of many random draws, then the best order of its tokens."""
+"""The start of the search: the best of many random draws, then the best order of its tokens."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gradleak.core.progress import Progress
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.engine import Engine
 
-# Proposals of a row that are judged in one call.
+# Proposals of a row that are judged in a call.
 AT_ONCE = 25
 # Proposals of all rows together between two looks at the budget: guesses at lengths can be a hundred rows.
 MOST = 400
 
 
-class StartSettings(Protocol):
+class InitSettings(Protocol):
     @property
     def init_draws(self) -> int: ...
     @property
@@ -28,11 +28,11 @@ class StartSettings(Protocol):
     def init_rescale(self) -> bool: ...
 
 
-def best_start(
+def best_initial(
     engine: Engine,
     frame: Dummies,
     fixed: Tensor,
-    settings: StartSettings,
+    settings: InitSettings,
     mean_norm: float,
     generators: Sequence[torch.Generator],
     hinted: Sequence[Tensor | None],
@@ -42,7 +42,7 @@ def best_start(
     """Fill the free positions of every row: draws from N(0, I), orders of the best draw, then a common scale.
 
     A row with hints, embeddings of likely tokens as (positions, tokens, width), draws from these instead.
-    One draw without orders is taken as it comes, which saves the evaluation: that is how DLG and TAG start.
+    A single draw without orders is taken as it comes, which saves the evaluation: that is how DLG and TAG start.
     """
     free = ~fixed[..., None]
     total = settings.init_draws + settings.init_orders
@@ -83,7 +83,7 @@ def best_start(
 
 
 def _picks(sentences: int, width: int, count: int, generator: torch.Generator, *, first: bool) -> Tensor:
-    """Ranks of hinted tokens for every place: at first the best, a sentence the next best after the one before."""
+    """Ranks of hinted tokens for every place: at first the best, each sentence the next best of the one before."""
     if first:
         return torch.arange(sentences).clamp_max(count - 1)[:, None].expand(-1, width)
     return (count * torch.rand(sentences, width, generator=generator) ** 3).long()

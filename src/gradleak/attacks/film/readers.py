@@ -1,4 +1,4 @@
-"""How the attacked language model, and the update if it is asked, judge the tokens of a bag as next ones."""
+"""How likely each token of a bag is as the next: by the attacked language model alone, or by the update too."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradleak.attacks.film.explained import Explainer, Reading
+from gradleak.attacks.film.attribution import Attribution, CachedReading
 from gradleak.models.text import TextModel
 
 
-class PlainReader:
+class ModelReader:
     """The model alone, with a cache; shares are 0."""
 
     def __init__(self, model: TextModel, bag: Tensor) -> None:
@@ -19,11 +19,11 @@ class PlainReader:
         self._rows = _output_rows(model, bag)
         self._cache: Any = None
 
-    def first(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
+    def first(self, openings: Tensor) -> tuple[Tensor, Tensor]:
         from transformers import DynamicCache
 
         self._cache = DynamicCache()
-        return self._judge(beginnings)
+        return self._judge(openings)
 
     def further(self, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         self._cache.batch_select_indices(rows)
@@ -37,17 +37,17 @@ class PlainReader:
         return log_probs, torch.zeros_like(log_probs)
 
 
-class ExplainedReader:
-    """The model and its copy that stepped along the inverted update: the difference tells shares."""
+class UpdateReader:
+    """The model and its copy that stepped along the inverted update: their difference gives the shares."""
 
-    def __init__(self, explainer: Explainer, bag: Tensor) -> None:
-        self._explainer = explainer
-        self._rows = _output_rows(explainer.model, bag)
-        self._reading: Reading = explainer.start()
+    def __init__(self, attribution: Attribution, bag: Tensor) -> None:
+        self._attribution = attribution
+        self._rows = _output_rows(attribution.model, bag)
+        self._reading: CachedReading = attribution.reading()
 
-    def first(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
-        self._reading = self._explainer.start()
-        return self._judge(beginnings)
+    def first(self, openings: Tensor) -> tuple[Tensor, Tensor]:
+        self._reading = self._attribution.reading()
+        return self._judge(openings)
 
     def further(self, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         self._reading.keep(rows)
@@ -56,8 +56,8 @@ class ExplainedReader:
     @torch.no_grad()
     def _judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         plain, moved = ((state[:, -1] @ self._rows.T).log_softmax(dim=1) for state in self._reading.states(ids))
-        shares = (moved - plain) / self._explainer.unit
-        if self._reading.fits is not None:  # behind a token that was not read in the batch nothing follows
+        shares = (moved - plain) / self._attribution.unit
+        if self._reading.fits is not None:  # nothing follows a token that was not read in the batch
             plain = plain.masked_fill(~self._reading.fits[:, None], float("-inf"))
         return plain, shares
 

@@ -1,4 +1,4 @@
-"""Where sentences may begin and where they end."""
+"""The tokens that sentences may begin and end with."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SENTENCE_ENDS = (".", "!", "?")
 LINE_ENDED = ".\n"
 
 
-def start_tokens(model: TextModel, bag: Tensor) -> dict[int, float]:
+def first_tokens(model: TextModel, bag: Tensor) -> dict[int, float]:
     """The tokens of a bag that a sentence may begin with, likeliest first, with their log-probabilities.
 
-    Where the tokenizer puts a token of its own before every text that is the only one.
+    Where the tokenizer puts a token of its own before every text, it is the only candidate.
     """
     if model.prefix:
         return {model.prefix[-1]: 0.0}
-    likely = _beginning_a_line(model)[bag]
+    likely = _log_probs_at_line_start(model)[bag]
     capital = torch.tensor([model.decode([token])[:1].isupper() for token in bag.tolist()], device=bag.device)
-    closing = sentence_ends(model)
+    closing = end_tokens(model)
     ends = torch.tensor([token in closing for token in bag.tolist()], device=bag.device)
     chosen = (capital | (likely >= likely.sort(descending=True).values[:LIKELY][-1])) & ~ends
     if not bool(chosen.any()):  # a text of punctuation alone
@@ -31,17 +31,17 @@ def start_tokens(model: TextModel, bag: Tensor) -> dict[int, float]:
     return {int(bag[place]): float(likely[place]) for place in order}
 
 
-def sentence_ends(model: TextModel) -> frozenset[int]:
+def end_tokens(model: TextModel) -> frozenset[int]:
     """The tokens that end a sentence: its punctuation, and the model's own end."""
     vocabulary = model.tokenizer.get_vocab()
     marks = {index for mark in SENTENCE_ENDS for index in (vocabulary.get(mark), vocabulary.get(f"Ġ{mark}"))}
     return frozenset({index for index in marks if index is not None} | set(model.tokenizer.all_special_ids))
 
 
-def _beginning_a_line(model: TextModel) -> Tensor:
-    """The log-probability of every token where one line has ended and another begins.
+def _log_probs_at_line_start(model: TextModel) -> Tensor:
+    """The log-probability of every token at the start of a new line.
 
-    Behind a start token alone many models have no idea that a sentence begins.
+    After a start token alone many models do not expect the beginning of a sentence.
     """
     ids = torch.tensor([model.tokenizer(LINE_ENDED, add_special_tokens=False)["input_ids"]], device=model.device)
     with torch.no_grad():
