@@ -13,7 +13,7 @@ from jinja2 import PackageLoader, StrictUndefined
 from gradleak.audits.redact import redact as redacted
 from gradleak.audits.results import Results
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import write_text
+from gradleak.core.files import output_folder, write_text
 from gradleak.report.contents import contents
 from gradleak.report.modalities import RENDERERS
 from gradleak.verdict.gather import Gathered, gather
@@ -45,10 +45,11 @@ def write_pages(gathered: Gathered, folder: Path | None = None) -> Path:
     """Write one page for every modality among the results; the first one's place."""
     pages = gathered.by_modality()
     files = {modality: f"report-{modality}.html" if number else FILE for number, modality in enumerate(pages)}
-    for modality, part in pages.items():
-        others = {RENDERERS[other].section: file for other, file in files.items() if other != modality}
-        write_text((folder or gathered.folder) / files[modality], render(part, others))
-    return (folder or gathered.folder) / FILE
+    with output_folder(folder or gathered.folder) as place:
+        for modality, part in pages.items():
+            others = {RENDERERS[other].section: file for other, file in files.items() if other != modality}
+            write_text(place / files[modality], render(part, others))
+    return place / FILE
 
 
 def render(gathered: Gathered, other_pages: dict[str, str] | None = None) -> str:
