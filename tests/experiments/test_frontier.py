@@ -18,9 +18,9 @@ from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.frontier.points import mark_front
 from gradleak.experiments.frontier.run import Frontier, frontier
 from gradleak.experiments.frontier.spec import FrontierSpec, load_frontier
+from gradleak.report.axis import ticks
 from gradleak.report.frontier import render_frontier
 from gradleak.report.labels import Box, place_labels
-from gradleak.report.scale import ticks
 from gradleak.report.tradeoff import frontier_figure
 
 CONFIG = """

@@ -60,7 +60,7 @@ def test_an_audit_scores_entities_where_it_is_asked_to(tiny_bert, monkeypatch):
     )
     rows = [Row("Rosa moved to ward six.", 0), Row("The loan was refused.", 1)]
     asked = {"data": rows, "attack": "dlg", "options": {"steps": 1}, "trials": 2}
-    results = audit(tiny_bert, **asked, entities=True)
+    results = audit(tiny_bert, **asked, metrics=["nerr"])
     named = [trial.scores["nerr"] for trial in results.trials if "nerr" in trial.scores]
     assert len(named) == 1
     assert results.summary["nerr"].mean == named[0]

@@ -99,3 +99,36 @@ def test_one_of_the_users_own_for_images(tiny_bert):
         score(guess("rosa"), TRUTH, tiny_bert, metrics=[worst])
     with pytest.raises(GradleakError, match="unknown metric 'lpip'; did you mean 'lpips'"):
         score_images(Reconstruction(images=truth.uris()), truth, metrics=["lpip"])
+
+
+OWN = """
+from gradleak.scoring.metric import Metric
+
+shouting = Metric(
+    name="shouting", label="Shouting", counts="capitals of what was read back", low=0, high=1000,
+    higher_is_closer=True, modality="text", function=lambda pair: sum(c.isupper() for c in pair.guess.text),
+)
+silence = "no metric"
+"""
+
+
+def test_one_from_a_file_of_the_working_folder(tiny_bert, tmp_path, monkeypatch):
+    (tmp_path / "loud_metrics.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    scored = score(guess("ROSA"), TRUTH, tiny_bert, metrics=["loud_metrics:shouting"])
+    assert scored.metrics["shouting"] == 2  # the mean over both sentences
+    assert (label_of("shouting"), range_of("shouting")) == ("Shouting", (0, 1000))
+    assert "shouting" not in metric_names()
+    with pytest.raises(GradleakError, match="is no metric"):
+        score(guess("ROSA"), TRUTH, tiny_bert, metrics=["loud_metrics:silence"])
+    with pytest.raises(GradleakError, match="there is no module 'quiet_metrics'"):
+        score(guess("ROSA"), TRUTH, tiny_bert, metrics=["quiet_metrics:shouting"])
+
+
+def test_one_that_was_registered_is_always_measured(tiny_bert, monkeypatch):
+    monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
+    monkeypatch.setattr(METRICS, "_loaded", dict(METRICS._loaded))
+    METRICS.register(own("vowels", lambda pair: sum(c in "aeiou" for c in pair.guess.text)))
+    assert metric_names("text")[-1] == "vowels"
+    assert score(guess("rosa"), TRUTH, tiny_bert).metrics["vowels"] == 1
+    assert "vowels" in as_csv(named_rows([sample_results()])).splitlines()[0]

@@ -11,6 +11,7 @@ from gradleak.experiments.checkpoints.result import CAVEAT, Checkpoints, headlin
 from gradleak.experiments.checkpoints.table import checkpoint_table
 from gradleak.report.build import templates
 from gradleak.report.timeline import timeline_figure
+from gradleak.scoring.scale import scale_by
 
 PAGE, FIGURE = "checkpoints.html", "checkpoints.svg"
 
@@ -23,6 +24,7 @@ def render_checkpoints(result: Checkpoints) -> str:
         .get_template("checkpoints.html")
         .render(
             result=result,
+            scale=scale_by(result.metric),
             headline=headline(result),
             headings=headings,
             lines=lines,

@@ -105,7 +105,8 @@ def figures(gathered: Gathered, cells: list[Cell], renderer: Renderer) -> list[F
     if gathered.frontier is not None:
         drawn.append(Figure(Markup(frontier_figure(gathered.frontier)), gathered.frontier.advice))
     if gathered.leak_map is not None:
-        caption = "ROUGE-L where the attacker sees one part of the model only, mean and 95 % interval."
+        part = "where the attacker sees one part of the model only, mean and 95 % interval"
+        caption = f"{gathered.leak_map.label} {part}."
         drawn.append(Figure(Markup(map_figure(gathered.leak_map)), caption))
     if gathered.checkpoints is not None:
         caption = "What updates give away as the model trains: the attack in red, the control in grey."

@@ -12,6 +12,7 @@ from gradleak.experiments.frontier.run import Frontier
 from gradleak.experiments.frontier.table import frontier_table
 from gradleak.report.build import templates
 from gradleak.report.tradeoff import frontier_figure
+from gradleak.scoring.scale import scale_by
 
 PAGE, FIGURE = "frontier.html", "frontier.svg"
 
@@ -24,6 +25,7 @@ def render_frontier(result: Frontier) -> str:
         .get_template("frontier.html")
         .render(
             result=result,
+            scale=scale_by(result.measure),
             headings=headings,
             lines=list(zip(result.points, lines, strict=True)),
             caveat=CAVEAT,

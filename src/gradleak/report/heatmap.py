@@ -7,6 +7,7 @@ from html import escape
 from gradleak.experiments.map.result import LeakMap, MapCell
 from gradleak.experiments.map.table import OPEN
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.scale import Scale, scale_by
 
 # Cells, the names of layers on the left, of modules above, shares below, and the baselines on the right.
 WIDE, HIGH, LEFT, TOP, BELOW, GAP, SIDE = 92, 46, 92, 52, 34, 28, 192
@@ -24,10 +25,10 @@ STYLE = """
 
 
 def map_figure(result: LeakMap) -> str:
-    """Layers downwards, modules across, each cell as red as its ROUGE-L; on the right what they compare with."""
+    """Layers downwards, modules across, the larger a leak the redder; on the right what they compare with."""
     width = LEFT + WIDE * len(result.columns) + GAP + SIDE
     height = TOP + HIGH * max(result.layers, 3) + BELOW
-    description = f"ROUGE-L read from single parts of {result.spec.model}: layers downwards, modules across"
+    description = f"{result.label} read from single parts of {result.spec.model}: layers downwards, modules across"
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="0 0 {width} {height}" role="img" '
@@ -59,8 +60,9 @@ def _names(result: LeakMap) -> list[str]:
 
 
 def _heat(result: LeakMap) -> list[str]:
+    scale = scale_by(result.metric)
     return [
-        _cell(result.at(row + 1, column), LEFT + WIDE * number, TOP + HIGH * row, f"layer {row + 1}, {column}")
+        _cell(result.at(row + 1, column), LEFT + WIDE * number, TOP + HIGH * row, f"layer {row + 1}, {column}", scale)
         for number, column in enumerate(result.columns)
         for row in range(result.layers)
     ]
@@ -69,13 +71,13 @@ def _heat(result: LeakMap) -> list[str]:
 def _beside(result: LeakMap) -> list[str]:
     """The whole update, all layers, and guessing, in the same colours."""
     x = LEFT + WIDE * len(result.columns) + GAP
-    layers = result.all_layers
+    layers, scale = result.all_layers, scale_by(result.metric)
     below_all = TOP + (1 if layers is None else 2) * HIGH
-    control = _box(result.all.control, x, below_all, "guessing without the update", "calm")
+    control = _box(result.all.control, x, below_all, "guessing without the update", "calm", scale)
     parts = [
         f'<text class="begin" x="{x}" y="{TOP - 10}">beside them</text>',
-        _cell(result.all, x, TOP, "all gradients"),
-        *([] if layers is None else [_cell(layers, x, TOP + HIGH, "all layers")]),
+        _cell(result.all, x, TOP, "all gradients", scale),
+        *([] if layers is None else [_cell(layers, x, TOP + HIGH, "all layers", scale)]),
         control,
     ]
     share = [] if layers is None else [("all layers", f"{layers.share:.3g} %")]
@@ -86,21 +88,21 @@ def _beside(result: LeakMap) -> list[str]:
     return parts
 
 
-def _cell(cell: MapCell, x: float, y: float, name: str) -> str:
-    return _box(cell.leak, x, y, f"{name}, {cell.share:.2g} % of the model", "heat")
+def _cell(cell: MapCell, x: float, y: float, name: str, scale: Scale) -> str:
+    return _box(cell.leak, x, y, f"{name}, {cell.share:.2g} % of the model", "heat", scale)
 
 
-def _box(interval: Interval | None, x: float, y: float, name: str, kind: str) -> str:
+def _box(interval: Interval | None, x: float, y: float, name: str, kind: str, scale: Scale) -> str:
     place = f'x="{x + 2}" y="{y + 2}" width="{WIDE - 4}" height="{HIGH - 4}" rx="4"'
     middle = x + WIDE / 2
     if interval is None:
         title = f"<title>{escape(name)}: not measured yet</title>"
         return f'<g>{title}<rect class="open" {place}/><text x="{middle:.0f}" y="{y + 28}">{OPEN}</text></g>'
-    strength = STRONGEST * min(max(interval.mean, 0.0), 100.0) / 100
-    low, high = f"{interval.low:.0f}", f"{interval.high:.0f}"
+    strength = STRONGEST * scale.strength(interval.mean)
+    mean, _, bounds = scale.format(interval).partition(" ")
     return (
-        f"<g><title>{escape(name)}: ROUGE-L {interval}</title>"
+        f"<g><title>{escape(name)}: {scale.labelled(interval)}</title>"
         f'<rect class="{kind}" fill-opacity="{strength:.3f}" {place}/><rect class="frame" {place}/>'
-        f'<text class="mean" x="{middle:.0f}" y="{y + 21}">{interval.mean:.0f}</text>'
-        f'<text class="range" x="{middle:.0f}" y="{y + 36}">[{low}, {high}]</text></g>'
+        f'<text class="mean" x="{middle:.0f}" y="{y + 21}">{mean}</text>'
+        f'<text class="range" x="{middle:.0f}" y="{y + 36}">{bounds}</text></g>'
     )

@@ -11,6 +11,7 @@ from gradleak.experiments.map.result import CAVEAT, LeakMap, headline
 from gradleak.experiments.map.table import baselines, claim_lines, map_table
 from gradleak.report.build import templates
 from gradleak.report.heatmap import map_figure
+from gradleak.scoring.scale import scale_by
 
 PAGE, FIGURE = "map.html", "map.svg"
 
@@ -23,6 +24,7 @@ def render_map(result: LeakMap) -> str:
         .get_template("map.html")
         .render(
             result=result,
+            scale=scale_by(result.metric),
             headline=headline(result),
             headings=headings,
             lines=lines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from gradleak.experiments.checkpoints.result import Checkpoint, Checkpoints
-from gradleak.report.scale import Scale, ticks
+from gradleak.report.axis import Axis, ticks
 from gradleak.scoring.interval import Interval
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 64, 28, 20, 62
@@ -26,7 +26,7 @@ STYLE = """
 def timeline_figure(result: Checkpoints) -> str:
     """The attack's mean and interval at every step that is measured, and those of the control."""
     steps = [point.step for point in result.points]
-    across, down = Scale(min(steps), max(steps), LEFT + 14, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
+    across, down = Axis(min(steps), max(steps), LEFT + 14, WIDTH - RIGHT), Axis(0, 100, HEIGHT - BOTTOM, TOP)
     description = f"{result.label} of the attack and its control against training steps, with 95 % intervals"
     return "".join(
         [
@@ -42,7 +42,7 @@ def timeline_figure(result: Checkpoints) -> str:
     )
 
 
-def _axes(across: Scale, down: Scale, label: str) -> list[str]:
+def _axes(across: Axis, down: Axis, label: str) -> list[str]:
     bottom, parts = HEIGHT - BOTTOM, []
     for value in range(0, 101, 20):
         y = down.at(value)
@@ -60,7 +60,7 @@ def _axes(across: Scale, down: Scale, label: str) -> list[str]:
 
 
 def _series(
-    kind: str, values: list[tuple[Checkpoint, Interval]], across: Scale, down: Scale, aside: float
+    kind: str, values: list[tuple[Checkpoint, Interval]], across: Axis, down: Axis, aside: float
 ) -> list[str]:
     """A line through the means, and at each a point with its interval."""
     places = [(across.at(point.step) + aside, down.inside(value.mean)) for point, value in values]

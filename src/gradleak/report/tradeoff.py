@@ -9,8 +9,9 @@ from html import escape
 
 from gradleak.experiments.frontier.points import Point
 from gradleak.experiments.frontier.run import Frontier
+from gradleak.report.axis import Axis, ticks
 from gradleak.report.labels import Box, place_labels
-from gradleak.report.scale import Scale, ticks
+from gradleak.scoring.metrics import label_of
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 64, 24, 20, 62
 # A label this near to its point needs no line to it.
@@ -52,9 +53,10 @@ class _Spot:
 def frontier_figure(result: Frontier) -> str:
     """One point a setting with both intervals, the control as a floor, the Pareto front as a line."""
     points = [p for p in result.points if p.score is not None and p.utility is not None]
-    across, down = _across(points, result), Scale(0, 100, HEIGHT - BOTTOM, TOP)
+    across, down = _across(points, result), Axis(0, 100, HEIGHT - BOTTOM, TOP)
     spots = [_Spot(p, across.at(p.utility.mean), down.at(p.score.leak.mean)) for p in points if p.utility and p.score]
-    description = "Best attack's ROUGE-L against what the model learns, one point a defence setting, 95 % intervals"
+    label = label_of(result.measure)
+    description = f"Best attack's {label} against what the model learns, one point a defence setting, 95 % intervals"
     return "".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="frontier" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -65,13 +67,13 @@ def frontier_figure(result: Frontier) -> str:
             *_start(result, across),
             *_front(spots),
             *_bars(spots, across, down),
-            *_named(spots, _words(result, across, down)),
+            *_named(spots, _words(result, across, down), label),
             "</svg>\n",
         ]
     )
 
 
-def _across(points: Sequence[Point], result: Frontier) -> Scale:
+def _across(points: Sequence[Point], result: Frontier) -> Axis:
     """The utility axis, better always to the right, as wide as the means ask and the intervals allow."""
     means = [p.utility.mean for p in points if p.utility] or [0.0, 100.0]
     if result.untrained is not None:
@@ -79,11 +81,11 @@ def _across(points: Sequence[Point], result: Frontier) -> Scale:
     low, high = min(means), max(means)
     margin = max(0.15 * (high - low), 0.02 * abs(high), 1e-6)
     if result.metric == "perplexity":
-        return Scale(high + margin, max(low - margin, 0.0), LEFT, WIDTH - RIGHT)
-    return Scale(max(low - margin, -100.0), min(high + margin, 100.0), LEFT, WIDTH - RIGHT)
+        return Axis(high + margin, max(low - margin, 0.0), LEFT, WIDTH - RIGHT)
+    return Axis(max(low - margin, -100.0), min(high + margin, 100.0), LEFT, WIDTH - RIGHT)
 
 
-def _axes(across: Scale, down: Scale, result: Frontier) -> list[str]:
+def _axes(across: Axis, down: Axis, result: Frontier) -> list[str]:
     bottom = HEIGHT - BOTTOM
     parts = []
     for value in range(0, 101, 20):
@@ -98,11 +100,11 @@ def _axes(across: Scale, down: Scale, result: Frontier) -> list[str]:
     parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{bottom + 42}" text-anchor="middle">')
     parts.append(f"{AXES[result.metric]}</text>")
     parts.append(f'<text transform="translate(18 {middle:.0f}) rotate(-90)" text-anchor="middle">')
-    parts.append("read back by the best attack, ROUGE-L</text>")
+    parts.append(f"read back by the best attack, {escape(label_of(result.measure))}</text>")
     return parts
 
 
-def _floor(result: Frontier, down: Scale) -> list[str]:
+def _floor(result: Frontier, down: Axis) -> list[str]:
     """The control: what guessing reads, with its interval as a band."""
     if result.control is None:
         return []
@@ -115,7 +117,7 @@ def _floor(result: Frontier, down: Scale) -> list[str]:
     ]
 
 
-def _start(result: Frontier, across: Scale) -> list[str]:
+def _start(result: Frontier, across: Axis) -> list[str]:
     """Where the model stands before any training."""
     if result.untrained is None:
         return []
@@ -126,7 +128,7 @@ def _start(result: Frontier, across: Scale) -> list[str]:
     ]
 
 
-def _words(result: Frontier, across: Scale, down: Scale) -> list[Box]:
+def _words(result: Frontier, across: Axis, down: Axis) -> list[Box]:
     """What labels must keep off beside points: the words on the two floors."""
     boxes = []
     if result.control is not None:
@@ -143,7 +145,7 @@ def _front(spots: Sequence[_Spot]) -> list[str]:
     return [f'<polyline class="front" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in chosen)}"/>']
 
 
-def _bars(spots: Sequence[_Spot], across: Scale, down: Scale) -> list[str]:
+def _bars(spots: Sequence[_Spot], across: Axis, down: Axis) -> list[str]:
     """Both intervals of every point, cut off at the edges of the plot."""
     parts = []
     for spot in spots:
@@ -159,7 +161,7 @@ def _bars(spots: Sequence[_Spot], across: Scale, down: Scale) -> list[str]:
     return parts
 
 
-def _named(spots: Sequence[_Spot], taken: Sequence[Box]) -> list[str]:
+def _named(spots: Sequence[_Spot], taken: Sequence[Box], label: str) -> list[str]:
     """Points with their labels, no two labels on one another."""
     area = Box(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM)
     texts = [_text(spot.point) for spot in spots]
@@ -172,7 +174,7 @@ def _named(spots: Sequence[_Spot], taken: Sequence[Box]) -> list[str]:
         if math.dist((x, y), (spot.x, spot.y)) < NEAR:
             leader = ""
         parts.append(
-            f'<g class="{_kind(spot.point)}"><title>{escape(_title(spot.point))}</title>{leader}'
+            f'<g class="{_kind(spot.point)}"><title>{escape(_title(spot.point, label))}</title>{leader}'
             f'<circle class="point" cx="{spot.x:.1f}" cy="{spot.y:.1f}" r="5"/>'
             f'<text class="label" x="{box.left:.1f}" y="{box.bottom - 4:.1f}">{escape(text)}</text></g>'
         )
@@ -188,11 +190,11 @@ def _text(point: Point) -> str:
     return f"{named} (unfinished)" if point.status == "unfinished" else named
 
 
-def _title(point: Point) -> str:
+def _title(point: Point, label: str) -> str:
     assert point.score is not None
     assert point.utility is not None
     leak, utility = point.score.leak, point.utility
     return (
-        f"{_text(point)}: ROUGE-L {leak.mean:.1f} ({leak.low:.1f} to {leak.high:.1f}) by {point.best}, "
+        f"{_text(point)}: {label} {leak.mean:.1f} ({leak.low:.1f} to {leak.high:.1f}) by {point.best}, "
         f"utility {utility.mean:.1f} ({utility.low:.1f} to {utility.high:.1f})"
     )

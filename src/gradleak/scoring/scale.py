@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gradleak.models.tasks import Modality
 from gradleak.scoring.interval import Interval
-from gradleak.scoring.metrics import label_of, range_of
+from gradleak.scoring.metrics import find_metric, label_of, range_of
 from gradleak.scoring.metrics.pixels import CLOSE
 
 
@@ -103,5 +103,6 @@ SCALES: dict[Modality, Scale] = {
 
 
 def scale_by(metric: str) -> Scale:
-    """The scale that judges by this metric, as verdicts name it."""
-    return next(scale for scale in SCALES.values() if scale.metric == metric)
+    """The scale of what a metric compares; one that is not known here is taken to compare texts."""
+    known = find_metric(metric)
+    return SCALES["text" if known is None else known.modality]

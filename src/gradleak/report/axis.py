@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Scale:
+class Axis:
     """Values from `first` to `last` drawn from `start` to `end`; either may run backwards.
 
-    >>> Scale(0, 100, 400, 0).at(25)
+    >>> Axis(0, 100, 400, 0).at(25)
     300.0
     """
 
