@@ -92,7 +92,8 @@ shown = audit("lenet:size=16,classes=4", data=images, attack="acme-black", trial
 image_page = write_report(shown, "images").read_text()
 print(json.dumps({
     "family": text.scenario.family, "defenses": text.scenario.defenses, "attack": text.attack.model_dump(),
-    "vowels": text.summary["acme_vowels"].mean, "on page": [w in page for w in ("acme-echo", "acme-halved", "Vowels")],
+    "vowels": text.summary["acme_vowels"].mean,
+    "on page": [word in page for word in ("acme-echo", "acme-halved", "Vowels")],
     "certified": [s.certified for s in exact.trials[0].reconstruction.sentences],
     "image attack": shown.attack.name, "on image page": "acme-black" in image_page,
     "listed": "acme-echo" in ATTACKS.names(),

@@ -49,7 +49,7 @@ def finish(budget: Budget) -> None:
 
 
 def perform(
-    experiment: Experiment[Summary],
+    experiment: Experiment[Any, Summary],
     folder: Path,
     flags: RunFlags,
     budget: str | None,
@@ -61,7 +61,7 @@ def perform(
     from gradleak.experiments.experiment import run_experiment
     from gradleak.experiments.runner.store import read_cells
 
-    chosen = flags.options(experiment.device, **options)
+    chosen = flags.options(experiment.audit.device, **options)
     if flags.dry_run:
         _show_plan(experiment, folder, chosen)
         return
@@ -76,7 +76,7 @@ def perform(
         raise typer.Exit(1)
 
 
-def _show_plan(experiment: Experiment[Any], folder: Path, options: Any) -> None:
+def _show_plan(experiment: Experiment[Any, Any], folder: Path, options: Any) -> None:
     from gradleak.experiments.crews.local import workers_that_fit
     from gradleak.experiments.experiment import preview
     from gradleak.experiments.runner.estimate import in_words

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
@@ -31,12 +32,15 @@ from gradleak.experiments.runner.plan import Planned, SeedRule, plan_cells
 from gradleak.experiments.runner.store import PLAN, Plan, Store
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.runner.worker import planned_memory
+from gradleak.experiments.specs import ExperimentSpec
+from gradleak.models.base import Target
 
 # How an experiment ended: all cells are there, the budget or the user stopped it, or some cells failed.
 ExperimentStatus = Literal["completed", "budget-exhausted", "interrupted", "failed"]
 
 Kept = TypeVar("Kept", bound=BaseModel)
 Summary = TypeVar("Summary")
+Spec = TypeVar("Spec", bound=AuditSpec | ExperimentSpec)
 
 
 @dataclass(frozen=True)
@@ -83,21 +87,19 @@ class Finished:
         return Store(self.folder).read(cell.id, kind)
 
 
-class Experiment(ABC, Generic[Summary]):
+class Experiment(ABC, Generic[Spec, Summary]):
     """A plan and a summary."""
 
     kind: ClassVar[str]
     seeds: ClassVar[SeedRule] = "given"
 
-    @property
-    @abstractmethod
-    def settings(self) -> BaseModel:
-        """What was asked, as plan.json holds it."""
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
 
     @property
-    @abstractmethod
-    def device(self) -> str:
-        """Where the cells run."""
+    def audit(self) -> AuditSpec:
+        """What all cells share."""
+        return self.spec if isinstance(self.spec, AuditSpec) else self.spec.audit
 
     @abstractmethod
     def jobs(self, subjects: Subjects) -> list[Planned]:
@@ -109,29 +111,32 @@ class Experiment(ABC, Generic[Summary]):
 
 
 def run_experiment(
-    experiment: Experiment[Summary],
+    experiment: Experiment[Any, Summary],
     out: str | Path,
     *,
+    model: Target | None = None,
+    data: Any = None,
     options: RunOptions | None = None,
-    subjects: Subjects | None = None,
     budget: Budget | str | float | None = None,
     progress: Progress = SILENT,
 ) -> Summary:
     """Run every cell that is not finished yet, and sum all of them up.
 
     Cells lie in the folder as they end and are not run again; another process may work in the same folder at the same
-    time. Models or data given in Python are known to this process alone, so it runs their cells itself.
+    time. A model or data given in Python stands in for what the spec names, and is known to this process alone, so it
+    runs their cells itself.
     """
-    options, folder, limit = options or RunOptions(), Path(out), Budget.of(budget)
+    options, folder = options or RunOptions(), Path(out)
+    limit = experiment.audit.time_limit() if budget is None else Budget.of(budget)
     with output_folder(folder), Store(folder) as store:
-        subjects = subjects or Subjects(known=read_known(folder), progress=progress)
+        subjects = Subjects(model=model, data=data, known=read_known(folder), progress=progress)
         cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
         write_known(subjects.known, folder)
         write_plan(experiment, cells, folder)
         outlook = look(cells, store, options.limits, options.retry_failed)
         statuses = outlook.statuses
         if outlook.todo:
-            crew = options.crew or _crew(options, experiment.device, subjects, limit, progress)
+            crew = options.crew or _crew(options, experiment.audit.device, subjects, limit, progress)
             total = len({cell.id for cell in cells})
             loop = Loop(store, crew, options.limits, outlook, total, experiment.kind)
             # Cells of this process show their own progress.
@@ -141,9 +146,9 @@ def run_experiment(
     return experiment.summarise(finished)
 
 
-def write_plan(experiment: Experiment[Any], cells: Sequence[Cell], folder: Path) -> Path:
+def write_plan(experiment: Experiment[Any, Any], cells: Sequence[Cell], folder: Path) -> Path:
     """Write plan.json: what was asked, and which cells that is."""
-    settings = experiment.settings.model_dump(mode="json", exclude={"out"})
+    settings = experiment.spec.model_dump(mode="json", exclude={"out"})
     plan = Plan(kind=experiment.kind, settings=settings, cells=[cell.id for cell in cells])
     return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
 
@@ -185,7 +190,11 @@ class Preview:
 
 
 def preview(
-    experiment: Experiment[Any], out: str | Path, *, options: RunOptions | None = None, progress: Progress = SILENT
+    experiment: Experiment[Any, Any],
+    out: str | Path,
+    *,
+    options: RunOptions | None = None,
+    progress: Progress = SILENT,
 ) -> Preview:
     """Plan an experiment and say what is left of it and what that will cost, without running or writing anything."""
     options, folder = options or RunOptions(), Path(out)

@@ -31,6 +31,7 @@ from gradleak.experiments.runner.cell import Cell
 from gradleak.experiments.runner.jobs import Learned, TrainingJob
 from gradleak.experiments.runner.plan import Planned
 from gradleak.experiments.runner.subjects import Subjects
+from gradleak.experiments.specs import ExperimentSpec
 from gradleak.models.base import Target
 from gradleak.models.tasks import TargetTask
 from gradleak.scoring.interval import Interval, bootstrap
@@ -93,29 +94,17 @@ class UtilityResults(_Model):
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
 
-class UtilitySpec(_Model):
-    """Trainings under several chains of defences."""
+class UtilitySpec(ExperimentSpec):
+    """Trainings under several chains of defences; of the audit, model, data, client and the first seed count."""
 
-    audit: AuditSpec = Field(description="model, data, client and the first seed")
     rounds: RoundSettings = RoundSettings()
     defenses: tuple[Chain, ...] = ((),)
 
 
-class Utility(Experiment[UtilityResults]):
+class Utility(Experiment[UtilitySpec, UtilityResults]):
     """A spec × chains of defences × seeds, each a training; and the untrained model, once per seed."""
 
     kind = "utility"
-
-    def __init__(self, spec: UtilitySpec) -> None:
-        self.spec = spec
-
-    @property
-    def settings(self) -> UtilitySpec:
-        return self.spec
-
-    @property
-    def device(self) -> str:
-        return self.spec.audit.device
 
     @property
     def seeds_used(self) -> list[int]:
@@ -218,10 +207,6 @@ def utility(
         rounds=validated(RoundSettings, own, "utility"),
         defenses=tuple(parse_chains(defenses)),
     )
-    rows = None if data is None or source else data
-    given = isinstance(model, Target) or rows is not None
-    subjects = Subjects(model=model if isinstance(model, Target) else None, data=rows) if given else None
+    given = {"model": model if isinstance(model, Target) else None, "data": None if source else data}
     with TemporaryDirectory() if out is None else nullcontext(out) as folder:
-        return run_experiment(
-            Utility(spec), folder, options=options, subjects=subjects, budget=budget, progress=progress
-        )
+        return run_experiment(Utility(spec), folder, **given, options=options, budget=budget, progress=progress)

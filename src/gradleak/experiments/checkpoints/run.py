@@ -24,24 +24,16 @@ from gradleak.training.checkpoints import all_models, read_metrics
 _LEARNED = ("perplexity", "accuracy", "f1", "mcc")
 
 
-class CheckpointAudits(Experiment[Checkpoints]):
+class CheckpointAudits(Experiment[AuditSpec, Checkpoints]):
     """A spec × the models of a training, which lie in the folder `spec.model`."""
 
     kind = "checkpoints"
 
     def __init__(self, spec: AuditSpec, metric: str = "best_rougeL") -> None:
         optional = METRICS.get(metric).optional and metric not in spec.metrics
-        self.spec = spec.with_(metrics=(*spec.metrics, metric)) if optional else spec
+        super().__init__(spec.with_(metrics=(*spec.metrics, metric)) if optional else spec)
         self.metric = metric
         self.models = all_models(Path(spec.model))
-
-    @property
-    def settings(self) -> AuditSpec:
-        return self.spec
-
-    @property
-    def device(self) -> str:
-        return self.spec.device
 
     def jobs(self, subjects: Subjects) -> list[Planned]:
         spec = subjects.completed(self.spec)
@@ -101,6 +93,5 @@ def audit_checkpoints(
 
     Finished audits lie in `out/cells` and are not run again, whichever metric is asked for.
     """
-    limit = spec.time_limit() if budget is None else budget
     experiment = CheckpointAudits(spec, metric)
-    return run_experiment(experiment, out, options=options, budget=limit, progress=progress)
+    return run_experiment(experiment, out, options=options, budget=budget, progress=progress)

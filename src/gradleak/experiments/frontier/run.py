@@ -56,22 +56,14 @@ class Frontier(BaseModel):
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
 
-class FrontierExperiment(Experiment[Frontier]):
+class FrontierExperiment(Experiment[FrontierSpec, Frontier]):
     """A spec × attacks × defences, and the trainings that tell what the defences cost."""
 
     kind = "frontier"
 
     def __init__(self, spec: FrontierSpec) -> None:
-        self.spec = spec
+        super().__init__(spec)
         self.utility = Utility(UtilitySpec(audit=spec.audit, rounds=spec.utility, defenses=spec.defenses))
-
-    @property
-    def settings(self) -> FrontierSpec:
-        return self.spec
-
-    @property
-    def device(self) -> str:
-        return self.spec.audit.device
 
     def jobs(self, subjects: Subjects) -> list[Planned]:
         """Every attack on every defence, then the trainings."""
@@ -144,7 +136,5 @@ def frontier(
     Finished audits and trainings lie in `out/cells` and are not run again. What is not measured to its end is marked
     unfinished, and never counts as protection. `model` and `data` stand in for those that the spec names.
     """
-    subjects = None if model is None and data is None else Subjects(model=model, data=data, progress=progress)
-    return run_experiment(
-        FrontierExperiment(spec), out, options=options, subjects=subjects, budget=budget, progress=progress
-    )
+    given = {"model": model, "data": data}
+    return run_experiment(FrontierExperiment(spec), out, **given, options=options, budget=budget, progress=progress)

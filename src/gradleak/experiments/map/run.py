@@ -26,7 +26,7 @@ from gradleak.models.selection import count_parameters, selected, share_of
 from gradleak.scoring.scale import SCALES
 
 
-class Map(Experiment[LeakMap]):
+class Map(Experiment[AuditSpec, LeakMap]):
     """A spec × the part of the model that is observed."""
 
     kind = "map"
@@ -34,15 +34,7 @@ class Map(Experiment[LeakMap]):
     def __init__(self, spec: AuditSpec) -> None:
         if spec.observe != ALL:
             raise GradleakError("a map observes every part of the model in turn; leave out observe")
-        self.spec = spec
-
-    @property
-    def settings(self) -> AuditSpec:
-        return self.spec
-
-    @property
-    def device(self) -> str:
-        return self.spec.device
+        super().__init__(spec)
 
     def jobs(self, subjects: Subjects) -> list[Planned]:
         spec = subjects.completed(self.spec)
@@ -86,9 +78,8 @@ def leak_map(
 
     Finished audits lie in `out/cells` and are not run again. `model` and `data` stand in for those the spec names.
     """
-    subjects = None if model is None and data is None else Subjects(model=model, data=data, progress=progress)
-    limit = spec.time_limit() if budget is None else budget
-    return run_experiment(Map(spec), out, options=options, subjects=subjects, budget=limit, progress=progress)
+    given = {"model": model, "data": data}
+    return run_experiment(Map(spec), out, **given, options=options, budget=budget, progress=progress)
 
 
 def _cell(place: Place, cell: Cell, model: Target, metric: str, finished: Finished) -> MapCell:

@@ -44,7 +44,7 @@ class Reproduced:
     utility: UtilityResults | None
 
 
-class RecipeExperiment(Experiment[Reproduced]):
+class RecipeExperiment(Experiment[Recipe, Reproduced]):
     """The lines of a recipe, those whose name matches a pattern if there is one."""
 
     kind = "recipe"
@@ -60,8 +60,9 @@ class RecipeExperiment(Experiment[Reproduced]):
     ) -> None:
         """`changes` are settings of the audit for all lines; `options` go to the attacks that have them."""
         wanted = tuple(name for name in recipe.metrics if METRICS.get(name).optional)
-        self.recipe, self.data_dir, self.only, self.options = recipe, data_dir, only, dict(options or {})
-        self.audit = recipe.audit.with_(metrics=wanted, **(changes or {}))
+        audit = recipe.audit.with_(metrics=wanted, **(changes or {}))
+        super().__init__(recipe.model_copy(update={"audit": audit}))
+        self.data_dir, self.only, self.options = data_dir, only, dict(options or {})
         self.utility: Utility | None = None
         if recipe.utility is not None and only is None:  # what the model learns belongs to the whole table
             part = recipe.utility
@@ -73,17 +74,9 @@ class RecipeExperiment(Experiment[Reproduced]):
                 )
             )
 
-    @property
-    def settings(self) -> Recipe:
-        return self.recipe.model_copy(update={"audit": self.audit})
-
-    @property
-    def device(self) -> str:
-        return self.audit.device
-
     def jobs(self, subjects: Subjects) -> list[Planned]:
         layers = subjects.model(self.audit).layer_count
-        every = [line for recipe_line in self.recipe.cells for line in recipe_line.on(layers)]
+        every = [line for recipe_line in self.spec.cells for line in recipe_line.on(layers)]
         self.lines = [line for line in every if self.only is None or re.search(self.only, line.name, re.IGNORECASE)]
         if not self.lines:
             raise GradleakError(f"no line matches {self.only!r}; lines: {', '.join(line.name for line in every)}")
@@ -114,7 +107,7 @@ class RecipeExperiment(Experiment[Reproduced]):
         if self.utility is not None:
             learned = self.utility.summarise(replace(finished, cells=finished.cells[len(cells) :]))
         return Reproduced(
-            recipe=self.recipe,
+            recipe=self.spec,
             model=self.audit.model,
             status=finished.status,
             folder=finished.folder,

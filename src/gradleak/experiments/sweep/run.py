@@ -31,20 +31,9 @@ class SweepResult:
         return dict(Counter(line["status"] for line in self.lines))
 
 
-class Sweep(Experiment[SweepResult]):
+class Sweep(Experiment[SweepSpec, SweepResult]):
     kind = "sweep"
     seeds = "derived"
-
-    def __init__(self, spec: SweepSpec) -> None:
-        self.spec = spec
-
-    @property
-    def settings(self) -> SweepSpec:
-        return self.spec
-
-    @property
-    def device(self) -> str:
-        return self.spec.audit.device
 
     def jobs(self, subjects: Subjects) -> list[Planned]:
         """Up to `together` cells of one model and attack run together, in the order of the plan."""
