@@ -3,7 +3,7 @@
 import pytest
 from invented import audit
 
-from gradleak.attacks.reasons import WORDS, Reason
+from gradleak.attacks.reasons import TEXTS, Reason
 from gradleak.updates.client_rule import ClientRule
 from gradleak.verdict.judge import judge
 
@@ -66,9 +66,9 @@ def test_a_note_is_not_parsed():
     assert [o.kind for o in judge([one]).scenarios[0].attacks[0].obstacles] == ["search"]
 
 
-def test_every_reason_has_words():
+def test_every_reason_has_a_text():
     numbers = dict.fromkeys(("told", "unknown", "tokens", "largest", "smallest", "limit", "starts", "rank"), 7)
-    for kind in WORDS:
+    for kind in TEXTS:
         text = Reason(kind=kind, about="query", numbers=numbers).text
         assert text
         assert "{" not in text
