@@ -22,6 +22,12 @@ def blobs(count: int, seed: int = 0, side: int = 16, channels: int = 3) -> Pictu
     return Pictures(pixels, tuple(labels))
 
 
+def singles(count: int, seed: int = 0) -> list[Pictures]:
+    """Batches of a single picture."""
+    many = blobs(count, seed=seed)
+    return [many.some([i]) for i in range(count)]
+
+
 def small_model() -> ImageModel:
     return load_model(SMALL)
 

@@ -12,9 +12,10 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from vocabularies import byte_pairs, wordpiece
 
-from gradleak import TextModel, load_model
+from gradleak import Client, TextModel, load_model
 from gradleak.data.texts import read_data
 from gradleak.models.families import FAMILIES
+from gradleak.updates.update import Update
 
 HEADS, POSITIONS = 2, 64
 
@@ -66,6 +67,20 @@ def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: i
     tokenizer = tiny_tokenizer(family)
     module = tiny_module(family, task, len(tokenizer), layers, width, seed)
     return load_model(module, tokenizer=tokenizer, task=task)  # type: ignore[arg-type]
+
+
+def wide_model(family: str, task: str) -> TextModel:
+    """Wide enough for exact recovery of three sentences: the rank limit is the width.
+
+    A classifier's last layer looks at a single token and shows less, so there must be some before it.
+    """
+    return tiny_model(family, task, layers=4, width=128)
+
+
+def bare_update(model: TextModel, texts: list[str], labels: list[int] | None = None) -> Update:
+    """What a client sends of which the attacker knows nothing but the tensors; classes are drawn in turn."""
+    classes = [label % 2 for label in labels or range(len(texts))] if model.task == "classification" else None
+    return Client(model, known=()).update(texts, classes)
 
 
 def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int, seed: int) -> Any:

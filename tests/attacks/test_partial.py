@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny import TEXTS, TOLD, tiny_model
+from tiny import TEXTS, TOLD, tiny_model, wide_model
 
 from gradleak import Client, TextModel, attack, audit
 from gradleak.attacks.evidence.defended import Seen, what_shows
@@ -19,10 +19,6 @@ from gradleak.verdict.gather import Gathered
 QUICK = {"steps": 3, "prior": "none"}
 
 
-def wide(family: str, task: str) -> TextModel:
-    return tiny_model(family, task, layers=4, width=128)
-
-
 def contents(model: TextModel, texts: list[str]) -> set[tuple[int, ...]]:
     return {tuple(model.content(row)) for row in model.encode(texts).sentences()}
 
@@ -31,7 +27,7 @@ def contents(model: TextModel, texts: list[str]) -> set[tuple[int, ...]]:
     "observe", ["layer:1", "layers:1-2.query", "layers:1-2.value", "layer:1.query,ffn_in", "layer:1.q+layer:3.v"]
 )
 def test_parts_of_an_encoder_that_prove_whole_sentences(observe: str) -> None:
-    model = wide("bert", "classification")
+    model = wide_model("bert", "classification")
     (found,) = attack(Client(model, observe=observe).update(TEXTS[:2], [0, 1]), model, "auto", **QUICK)
     assert {tuple(s.tokens) for s in found.sentences if s.certified} == contents(model, TEXTS[:2])
 
@@ -41,13 +37,13 @@ def test_parts_of_an_encoder_that_prove_whole_sentences(observe: str) -> None:
     "observe", ["layer:1", "layer:3", "layer:3.ffn_in", "layer:2.query,key,value", "layers:2-3.query,key,value"]
 )
 def test_any_layer_of_a_decoder_proves_sentences(family: str, observe: str) -> None:
-    model = wide(family, "classification")
+    model = wide_model(family, "classification")
     (found,) = attack(Client(model, observe=observe).update(TEXTS[:2], [0, 1]), model, "auto", **QUICK)
     assert {tuple(s.tokens) for s in found.sentences if s.certified} == contents(model, TEXTS[:2])
 
 
 def test_a_language_model_without_its_last_matrix_keeps_its_last_tokens() -> None:
-    model = wide("gpt2", "causal-lm")
+    model = wide_model("gpt2", "causal-lm")
     (found,) = attack(Client(model, observe="layer:2").update(TEXTS[:2]), model, "auto", **QUICK)
     assert {tuple(s.tokens) for s in found.sentences} == {row[:-1] for row in contents(model, TEXTS[:2])}
     assert not any(s.certified for s in found.sentences)
@@ -55,7 +51,7 @@ def test_a_language_model_without_its_last_matrix_keeps_its_last_tokens() -> Non
 
 
 def test_a_layer_and_the_next_are_used_together() -> None:
-    model = wide("llama", "causal-lm")
+    model = wide_model("llama", "causal-lm")
     one, both = (
         Certifier(model, Client(model, observe=observe).update(TEXTS[:2])) for observe in ("layer:2", "layers:2-3")
     )
@@ -68,7 +64,7 @@ def test_a_layer_and_the_next_are_used_together() -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_likely_tokens_first_find_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also sentences that share a beginning, of which hurrying would miss one, and tokens that are not likely."""
-    model = wide(family, "causal-lm")
+    model = wide_model(family, "causal-lm")
     texts = [TEXTS[0], "Rosa moved to the ward.", TEXTS[1]]
     update = Client(model, observe="layer:3").update(texts)
     (slow,) = attack(update, model, "exact")
@@ -82,7 +78,7 @@ def test_likely_tokens_first_find_the_same(family: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("role", ["query", "key", "value"])
 def test_one_matrix_of_the_first_layer_points_at_the_tokens(role: str) -> None:
     """No proof without a second span, but the tokens are known before matching begins."""
-    model = wide("bert", "classification")
+    model = wide_model("bert", "classification")
     update = Client(model, TOLD, observe=f"layer:1.{role}").update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] == ["subspace"]
@@ -91,7 +87,7 @@ def test_one_matrix_of_the_first_layer_points_at_the_tokens(role: str) -> None:
 
 
 def test_what_is_deeper_is_matched_and_said() -> None:
-    model = wide("bert", "classification")
+    model = wide_model("bert", "classification")
     update = Client(model, TOLD, observe="layer:3.attention_out").update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] == ["lamp-cos"]
@@ -101,7 +97,7 @@ def test_what_is_deeper_is_matched_and_said() -> None:
 
 @pytest.mark.parametrize("observe", ["head", "layer:4.query", "layer:4.ffn_in"])
 def test_too_little_signal_is_said(observe: str) -> None:
-    model = wide("bert", "classification")
+    model = wide_model("bert", "classification")
     update = Client(model, TOLD, observe=observe).update(TEXTS[2:], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert any("holds too little" in note for note in found.notes)
@@ -109,7 +105,7 @@ def test_too_little_signal_is_said(observe: str) -> None:
 
 @pytest.mark.parametrize("role", ["key", "ffn_in", "ffn_out"])
 def test_defences_show_in_any_matrix(role: str) -> None:
-    model = wide("bert", "classification")
+    model = wide_model("bert", "classification")
 
     def seen(*defenses: str) -> Seen:
         update = Client(model, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1])
@@ -121,7 +117,7 @@ def test_defences_show_in_any_matrix(role: str) -> None:
     assert seen("prune:ratio=0.5") == Seen(pruned=True)
 
 
-def test_a_word_table_alone_is_not_matched() -> None:
+def test_a_token_embedding_alone_is_not_matched() -> None:
     model = tiny_model("gpt2", "causal-lm")
     update = Client(model, observe="head").update(TEXTS[:1])
     (found,) = attack(update, model, "auto", **QUICK)
@@ -134,7 +130,7 @@ def test_a_word_table_alone_is_not_matched() -> None:
     "case", [("bert", "classification"), ("gpt2", "causal-lm"), ("llama", "causal-lm"), ("llama", "classification")]
 )
 def test_token_counts_are_read_from_any_single_matrix(case: tuple[str, str]) -> None:
-    model = wide(*case)
+    model = wide_model(*case)
     labels = [0, 1] if model.task == "classification" else None
     whole = sum(model.encode(TEXTS[:2]).lengths)
     for number in (1, 3):

@@ -1,0 +1,15 @@
+"""The class of a single image."""
+
+import pytest
+from blobs import singles
+
+from gradleak import ImageClient
+from gradleak.attacks.images.labels import label_of_one
+
+DEFENCES = [(), ("sign",), ("prune:ratio=0.9",), ("noise:sigma=0.001",)]
+
+
+@pytest.mark.parametrize("defenses", DEFENCES)
+def test_the_label_shows_whatever_the_defence(model, defenses):
+    for truth in singles(6, seed=2):
+        assert label_of_one(ImageClient(model, defenses=defenses).update(truth), model) == truth.labels[0]
