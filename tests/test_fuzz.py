@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from gradleak.experiments.frontier.config import load_frontier
-from gradleak.experiments.kept import readable
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError
-from gradleak.audits.spec import AuditSpec, load_config
+from gradleak.audits.spec import AuditSpec, load_spec
+from gradleak.core.identity import readable
 from gradleak.data.pictures import read_pictures
 from gradleak.data.texts import read_data
+from gradleak.experiments.frontier.spec import load_frontier
 from gradleak.experiments.sweep.spec import SweepSpec, load_sweep
 from gradleak.updates.update import MANIFEST, TENSORS, load_update
 
@@ -143,7 +143,7 @@ def place(tmp_path_factory, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("kind", "whole", "form", "load"),
     [
-        ("audit.yaml", AUDIT, AuditSpec, lambda path: load_config(path, {})),
+        ("audit.yaml", AUDIT, AuditSpec, lambda path: load_spec(path, {})),
         ("sweep.yaml", SWEEP, SweepSpec, load_sweep),
         ("frontier.yaml", SWEEP, SweepSpec, lambda path: load_frontier(path, {})),
     ],
@@ -211,7 +211,7 @@ def test_names_that_no_file_has(name):
     with refused_or_read("names"):
         read_data(name)
     with refused_or_read("names"):
-        load_config(Path(name), {})
+        load_spec(Path(name), {})
 
 
 HEADERS = st.dictionaries(
@@ -247,9 +247,9 @@ def test_update_folders(place):
     )
 
     @given(st.none() | tensors, st.none() | manifests, st.booleans())
-    def check(told, said, fitting):
-        (place / TENSORS).write_bytes(small if told is None else told)
-        (place / MANIFEST).write_bytes(manifest if said is None else said)
+    def check(tensors, text, fitting):
+        (place / TENSORS).write_bytes(small if tensors is None else tensors)
+        (place / MANIFEST).write_bytes(manifest if text is None else text)
         with refused_or_read("update folder"):
             update = load_update(place, model if fitting else None)
             assert all(tensor.isfinite().all() for tensor in update.tensors.values())

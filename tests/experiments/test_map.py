@@ -176,7 +176,7 @@ def test_a_middle_needs_three_layers_and_every_cell():
         MapCell(**place.model_dump(), **usual, values=[40.0 + 10 * (place.layer == 2), 50.0], guesses=[1.0, 1.0])
         for place in places
     ]
-    empty = LeakMap.model_construct(layers=3, columns=columns, cells=cells)
+    empty = LeakMap.model_construct(layers=3, columns=columns, cells=cells, metric="rougeL")
     (middle,) = [claim for claim in claims(empty) if claim.statement.startswith("middle")]
     assert middle.measured.startswith("layers 2 to 2 − the others")
     assert (middle.holds, middle.difference.mean) == ("open", 5)

@@ -34,9 +34,9 @@ def test_24_cells_give_the_same_table_and_a_dead_actor_is_replaced(make, tmp_pat
     seen = []
 
     def kill_one():
-        while not crew._told:  # until an actor has said what it is at
+        while not crew._reported:  # until an actor has told what it is at
             time.sleep(0.1)
-        seen.extend(crew._told.values())
+        seen.extend(crew._reported.values())
         seat, _ = next(iter(crew._busy.values()))
         ray.kill(seat)
 

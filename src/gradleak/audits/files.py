@@ -33,7 +33,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
-        data = modality.read(spec)  # before the model: what is wrong with a file is quickly told
+        data = modality.read(spec)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
         (batch,) = modality.draw(spec, data, model)
         update = modality.update(modality.client(spec, model), batch, spec.seed)

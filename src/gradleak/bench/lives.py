@@ -20,7 +20,7 @@ from gradleak.experiments.runner.store import CELLS, LOG, PLAN
 
 Victim = Literal["driver", "worker", "everything"]
 VICTIMS: tuple[Victim, ...] = ("driver", "worker", "everything")
-# What a life goes through, told by what changes in the folder.
+# What a life goes through, seen by what changes in the folder.
 STAGES = ("starting", "planning", "starting workers", "running cells", "writing the table")
 # Those in which there are workers.
 WITH_WORKERS = (2, 3)

@@ -12,7 +12,7 @@ from gradleak.cli.app import app
 
 @app.command()
 def grid(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that audits of the same images wrote.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders with audits of the same images, or files of cells.")],
     images: Annotated[int, typer.Option(min=1, help="How many images to show.")] = 6,
     out: Annotated[Path, typer.Option(help="Folder for grid.html and grid.svg.")] = Path("gradleak-runs/grid"),
 ) -> None:

@@ -13,7 +13,7 @@ from gradleak.cli.options import Redact
 if TYPE_CHECKING:
     from gradleak.verdict.gather import Gathered
 
-Folder = Annotated[Path, typer.Argument(help="A folder an audit, a sweep, a frontier, a map or a recipe wrote.")]
+Folder = Annotated[Path, typer.Argument(help="A folder an audit or an experiment wrote, or the file of one cell.")]
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""How long an attack may go on, and how it is told to stop early."""
+"""How long an attack may run, and how it is made to stop early."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import torch
 
 from gradleak.core.errors import GradleakError
 
-# The share of free memory taken unless told otherwise.
+# The share of free memory taken unless another is set.
 SHARE = 0.5
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -36,7 +36,7 @@ def plan_with(allowance: int | None) -> None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free now, or that this process was told to plan with."""
+    """Bytes that are free now, or that this process was set to plan with."""
     if _allowance is not None:
         return _allowance
     if device.type == "cuda":

@@ -149,7 +149,8 @@ def run_experiment(
 def write_plan(experiment: Experiment[Any, Any], cells: Sequence[Cell], folder: Path) -> Path:
     """Write plan.json: what was asked, and which cells that is."""
     settings = experiment.spec.model_dump(mode="json", exclude={"out"})
-    plan = Plan(kind=experiment.kind, settings=settings, cells=[cell.id for cell in cells])
+    trainings = [cell.id for cell in cells if cell.job.kind == "training"]
+    plan = Plan(kind=experiment.kind, settings=settings, cells=[cell.id for cell in cells], trainings=trainings)
     return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
 
 

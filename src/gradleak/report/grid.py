@@ -8,12 +8,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradleak.audits.results import Results, load_results
+from gradleak.audits.results import Results
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.report.build import templates
 from gradleak.report.images import control_guess, own_image
 from gradleak.scoring.metrics import figure, format_score, labels_of
+from gradleak.verdict.gather import gather
 
 PAGE, DRAWING = "grid.html", "grid.svg"
 SIDE, GAP, LEFT, TOP, HEADING = 64, 6, 150, 10, 26
@@ -27,8 +28,8 @@ STYLE = """
 
 
 def write_grid(folders: Sequence[Path], out: Path, images: int = 6) -> tuple[Path, Path]:
-    """Write the page, and the figure alone as an SVG file, out of the folders of several audits."""
-    audits = [load_results(folder) for folder in folders]
+    """Write the page, and the figure alone as an SVG file, out of folders that hold audits of images, one or many."""
+    audits = [results for folder in folders for results in gather(folder).results]
     check_same_images(audits)
     drawn = grid_figure(audits, images)
     page = (

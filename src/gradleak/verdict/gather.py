@@ -21,8 +21,8 @@ from gradleak.experiments.frontier.run import FILE as FRONTIER
 from gradleak.experiments.frontier.run import Frontier
 from gradleak.experiments.map.result import FILE as MAP
 from gradleak.experiments.map.result import LeakMap
-from gradleak.experiments.runner.cell import Status
-from gradleak.experiments.runner.store import PLAN, read_cells, read_plan
+from gradleak.experiments.runner.cell import EndedCell, Status
+from gradleak.experiments.runner.store import PLAN, read_cell, read_cells, read_plan
 from gradleak.models.tasks import Modality
 from gradleak.scoring.interval import Interval
 from gradleak.updates.client_rule import ClientRule
@@ -57,8 +57,13 @@ class Gathered:
 
 
 def gather(folder: str | Path) -> Gathered:
-    """Read whatever a folder holds: `results.json` itself, or those of the folders below it."""
+    """Read whatever a folder holds: `results.json` itself, those of the folders below it, or an experiment's cells.
+
+    The file of a single cell does as well.
+    """
     place = Path(folder)
+    if place.suffix == ".json" and (cell := read_cell(place, EndedCell)) is not None and cell.results is not None:
+        return Gathered(place.with_suffix(""), [_ended_as(cell.results, cell.status)])
     if not place.is_dir():
         raise GradleakError(f"there is no folder {place}")
     results, missing = _of_an_experiment(place) if (place / PLAN).is_file() else (_of_audits(place), [])
@@ -87,7 +92,8 @@ def _of_an_experiment(place: Path) -> tuple[list[Results], list[Missing]]:
     results = [_ended_as(cell.results, cell.status) for cell in cells.values() if cell.results is not None]
     without = [cell for cell in cells.values() if cell.results is None and cell.job.kind == "audit"]
     missing = [Missing(f"{cell.id} ({cell.status}: {cell.error})", _scenario_of(cell.job.spec)) for cell in without]
-    unrun = [name for name in read_plan(place).cells if name not in cells]
+    plan = read_plan(place)
+    unrun = [name for name in plan.cells if name not in cells and name not in plan.trainings]
     return results, [*missing, *(Missing(f"{name} (not run)", lambda _: False) for name in unrun)]
 
 

@@ -1,4 +1,4 @@
-"""What runs cells for a sweep: some number of workers, here or on other machines."""
+"""What runs the cells of an experiment: some number of workers, here or on other machines."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def cores() -> int:
 
 
 def workers_that_fit(threads: int) -> int:
-    """As many workers as have processors of their own. The threads of each are the sweep's to say.
+    """As many workers as have processors of their own. The threads of each are set by the experiment.
 
     They are not divided the other way round, because rounding depends on how many threads share a sum, and results
     must not depend on how many workers there are.
@@ -35,7 +35,7 @@ class LocalCrew:
     def __init__(self, workers: int, threads: int, memory: int | None) -> None:
         """`memory`: what each may plan with, in bytes."""
         if workers < 1:
-            raise GradleakError("a sweep needs at least one worker")
+            raise GradleakError("an experiment needs at least one worker")
         self._woken = threading.Event()
         self._workers = [Worker(threads, memory, woken=self._woken) for _ in range(workers)]
 
@@ -55,18 +55,18 @@ class LocalCrew:
         deadline = time.monotonic() + seconds
         while True:
             self._woken.clear()
-            found = self._ended()
+            ended = self._ended()
             left = deadline - time.monotonic()
-            if found or left <= 0:
-                return found
+            if ended or left <= 0:
+                return ended
             self._woken.wait(min(LOOK_EVERY, left))
 
     def _ended(self) -> list[tuple[Group, Ends | Death]]:
-        found = []
+        ended = []
         for worker in self._workers:
             if (cells := worker.cells) and (end := worker.poll()) is not None:
-                found.append((cells, end))
-        return found
+                ended.append((cells, end))
+        return ended
 
     def states(self) -> list[State]:
         return [State(worker.cells[0].id, worker.what, worker.share) for worker in self._workers if worker.cells]

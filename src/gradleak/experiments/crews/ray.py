@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster: each actor watches over one worker process, the same one that local sweeps use.
+"""Workers on a Ray cluster: each actor watches over one worker process, the same one that runs cells on this machine.
 
 The driver alone writes cells, so the nodes need no common disk for them. They need this package, and models and data
-under the same paths; each cell checks that all three are what the sweep was planned with.
+under the same paths; each cell checks that all three are what the experiment was planned with.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class RayCrew:
         self._size = workers or _fitting(self._ray.cluster_resources(), threads, gpus)
         self._free: list[Any] = []
         self._busy: dict[Any, tuple[Any, Group]] = {}
-        self._asked: dict[Any, str] = {}
-        self._told: dict[str, State] = {}
+        self._pending: dict[Any, str] = {}
+        self._reported: dict[str, State] = {}
 
     @property
     def room(self) -> int:
@@ -83,7 +83,7 @@ class RayCrew:
 
     def _end(self, reference: Any) -> tuple[Group, Ends | Death]:
         seat, cells = self._busy.pop(reference)
-        self._told.pop(cells[0].id, None)
+        self._reported.pop(cells[0].id, None)
         try:
             end = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:  # the node or the actor is gone; another seat will be taken
@@ -92,22 +92,24 @@ class RayCrew:
         return cells, end
 
     def states(self) -> list[State]:
-        """What the actors last said of themselves; nobody is waited for."""
+        """What the actors last reported; nobody is waited for."""
         ready, _ = (
-            self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0) if self._asked else ([], [])
+            self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
+            if self._pending
+            else ([], [])
         )
         for reference in ready:
-            name = self._asked.pop(reference)
+            name = self._pending.pop(reference)
             try:
-                self._told[name] = State(name, *self._ray.get(reference))
+                self._reported[name] = State(name, *self._ray.get(reference))
             except self._ray.exceptions.RayError:
                 continue
         running = {cells[0].id: seat for seat, cells in self._busy.values()}
-        unasked = [name for name in running if name not in self._asked.values()]
+        unasked = [name for name in running if name not in self._pending.values()]
         # Those not heard of yet come first; hundreds of questions at once would keep the driver busy.
-        for name in sorted(unasked, key=lambda name: name in self._told)[: ASKED - len(self._asked)]:
-            self._asked[running[name].state.remote()] = name
-        return [self._told.get(name, State(name, "starting", 0.0)) for name in running]
+        for name in sorted(unasked, key=lambda name: name in self._reported)[: ASKED - len(self._pending)]:
+            self._pending[running[name].state.remote()] = name
+        return [self._reported.get(name, State(name, "starting", 0.0)) for name in running]
 
     def close(self) -> None:
         for seat in (*self._free, *(seat for seat, _ in self._busy.values())):

@@ -76,7 +76,7 @@ def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str 
         )
     if not learned(plain.utility, metric, floor):
         return (
-            f"What a defence costs cannot be told: with none, the model did not clearly get better than without "
+            f"What a defence costs is not clear: with none, the model did not clearly get better than without "
             f"training ({_named(metric)} {_range(plain.utility)} against {floor:.1f}), so use more rounds, "
             "more seeds or another step size."
         )

@@ -80,11 +80,11 @@ class FrontierExperiment(Experiment[FrontierSpec, Frontier]):
         audits = finished.cells[: width * len(self.spec.defenses)]
         cost = self.utility.summarise(replace(finished, cells=finished.cells[len(audits) :]))
         labels = [attack.label for attack in self.spec.attacks]
-        found = [
+        rows = [
             dict(zip(labels, (_results(cell, finished) for cell in audits[i : i + width]), strict=True))
             for i in range(0, len(audits), width)
         ]
-        return _joined(self.spec, finished.subjects.model(self.spec.audit), found, cost, finished.status)
+        return _joined(self.spec, finished.subjects.model(self.spec.audit), rows, cost, finished.status)
 
 
 def _results(cell: Cell, finished: Finished) -> Results | None:

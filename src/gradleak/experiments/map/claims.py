@@ -27,7 +27,9 @@ class Claim:
 
 
 def claims(result: LeakMap) -> list[Claim]:
-    """The paper's four observations, as far as the map has the cells for them."""
+    """The paper's four observations, which are of text, as far as the map has the cells for them."""
+    if result.metric != "rougeL":
+        return []
     tested = [_all_layers(result), _single_layers(result), _middle(result), _query_and_key(result)]
     return [claim for claim in tested if claim is not None]
 
@@ -74,9 +76,9 @@ def _claim(statement: str, measured: str, pairs: Sequence[float], least: float =
     """The difference must be above `least`: it holds, or not, where the whole interval says so."""
     if len(pairs) < 2:
         return None
-    found = student(pairs, -100, 100)
-    holds: Holds = "holds" if found.low > least else "does not hold" if found.high < least else "open"
-    return Claim(statement, measured, found, holds)
+    difference = student(pairs, -100, 100)
+    holds: Holds = "holds" if difference.low > least else "does not hold" if difference.high < least else "open"
+    return Claim(statement, measured, difference, holds)
 
 
 def _mean_of(cells: Sequence[MapCell]) -> list[float]:

@@ -14,6 +14,7 @@ from gradleak.experiments.experiment import ExperimentStatus
 from gradleak.experiments.map.grid import ALL, WHOLE, Place
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import label_of
+from gradleak.scoring.scale import scale_by
 
 FILE = "map.json"
 
@@ -72,6 +73,9 @@ class LeakMap(BaseModel):
         """The measure in words."""
         return label_of(self.metric)
 
+    def format(self, interval: Interval) -> str:
+        return scale_by(self.metric).format(interval)
+
     def save(self, folder: Path) -> Path:
         """Write `map.json`, readable by its owner only."""
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
@@ -85,13 +89,13 @@ def headline(result: LeakMap) -> str:
     best = max(modules, key=lambda cell: 0.0 if cell.leak is None else cell.leak.mean)
     assert best.leak is not None
     assert best.control is not None
-    beside = "" if result.all.leak is None else f"; all gradients together give {result.all.leak}"
+    beside = "" if result.all.leak is None else f"; all gradients together give {result.format(result.all.leak)}"
     if best.leak.low <= best.control.high:
         return (
-            f"No single module is clearly above guessing ({best.control}): the most was read from "
-            f"{best.column} of layer {best.layer}, {result.label} {best.leak}{beside}."
+            f"No single module is clearly above guessing ({result.format(best.control)}): the most was read from "
+            f"{best.column} of layer {best.layer}, {result.label} {result.format(best.leak)}{beside}."
         )
     return (
         f"One module can be enough: {best.column} of layer {best.layer}, {best.share:.2g} % of the parameters, gives "
-        f"{result.label} {best.leak}{beside}, and guessing {best.control}."
+        f"{result.label} {result.format(best.leak)}{beside}, and guessing {result.format(best.control)}."
     )

@@ -13,9 +13,9 @@ OPEN = "–"
 
 
 def map_table(result: LeakMap) -> tuple[list[str], list[list[str]]]:
-    """Headings and lines: a line a layer, then the share of the model that a cell of each column sees."""
+    """Headings and lines: one line per layer, then the share of the model that a cell of each column sees."""
     lines = [
-        [f"layer {number}", *(cell_text(result.at(number, column)) for column in result.columns)]
+        [f"layer {number}", *(cell_text(result, result.at(number, column)) for column in result.columns)]
         for number in range(1, result.layers + 1)
     ]
     shares = ["share", *(f"{result.share(column):.2g} %" for column in result.columns)]
@@ -24,16 +24,20 @@ def map_table(result: LeakMap) -> tuple[list[str], list[list[str]]]:
 
 def baselines(result: LeakMap) -> list[tuple[str, str, str]]:
     """What single parts are compared with: name, share of the model, the measure."""
-    control = OPEN if result.all.control is None else str(result.all.control)
+    control = OPEN if result.all.control is None else result.format(result.all.control)
     return [
-        ("all gradients", "100 %", cell_text(result.all)),
-        *(("all layers", f"{layers.share:.3g} %", cell_text(layers)) for layers in [result.all_layers] if layers),
+        ("all gradients", "100 %", cell_text(result, result.all)),
+        *(
+            ("all layers", f"{layers.share:.3g} %", cell_text(result, layers))
+            for layers in [result.all_layers]
+            if layers
+        ),
         ("guessing without the update", "", control),
     ]
 
 
-def cell_text(cell: MapCell) -> str:
-    return OPEN if cell.leak is None else str(cell.leak)
+def cell_text(result: LeakMap, cell: MapCell) -> str:
+    return OPEN if cell.leak is None else result.format(cell.leak)
 
 
 def claim_lines(result: LeakMap) -> list[tuple[str, str, str, str]]:

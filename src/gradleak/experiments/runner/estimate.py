@@ -46,21 +46,23 @@ def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limit
     return Estimate(total, measured, unknown)
 
 
-def in_words(found: Estimate, todo: int, workers: int, limits: Limits) -> str:
+def in_words(expected: Estimate, todo: int, workers: int, limits: Limits) -> str:
     """
     >>> in_words(Estimate(600.0, 4, 2), 12, 2, Limits(time="5m"))
     'about 5m on 2 workers for 10 cells, going by 4 finished ones; 2 more like none of them, at most 5m each'
     """
-    known = todo - found.unknown
+    known = todo - expected.unknown
     parts = []
     if known:
         parts.append(
-            f"about {duration(found.seconds / workers)} on {workers} workers for {known} cells, going by "
-            f"{found.measured} finished ones"
+            f"about {duration(expected.seconds / workers)} on {workers} workers for {known} cells, going by "
+            f"{expected.measured} finished ones"
         )
-    if found.unknown:
+    if expected.unknown:
         most = "with no time limit" if limits.time is None else f"at most {limits.time} each"
-        parts.append(f"{found.unknown} more like none of them, {most}" if known else f"nothing measured yet; {most}")
+        parts.append(
+            f"{expected.unknown} more like none of them, {most}" if known else f"nothing measured yet; {most}"
+        )
     return "; ".join(parts) or "nothing left to do"
 
 

@@ -49,5 +49,5 @@ def signature(name: str, settings: tuple[object, ...]) -> str | None:
         return None
     stats = {path.name: path.stat() for path in sorted(Path(name).iterdir()) if path.is_file()}
     adapted = (Path(name) / "adapter_config.json").is_file()  # its weights lie elsewhere too
-    times = {file: (found.st_size, found.st_mtime_ns) for file, found in stats.items()}
+    times = {file: (stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
     return None if adapted else digest({"folder": str(Path(name).resolve()), "files": times, "settings": settings})

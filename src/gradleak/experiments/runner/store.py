@@ -71,7 +71,7 @@ class Store:
 
     def names(self) -> dict[str, int]:
         """Every finished cell with the time at which it was written."""
-        found = {}
+        stamps = {}
         self._litter.clear()
         try:
             entries = list(os.scandir(self.folder / CELLS))
@@ -83,8 +83,8 @@ class Store:
             if entry.name.startswith("."):  # what a write left behind when its process was killed
                 self._litter[entry.name[1:].partition(".json.")[0]].append(Path(entry.path))
             elif entry.name.endswith(".json"):
-                found[entry.name.removesuffix(".json")] = entry.stat().st_mtime_ns
-        return found
+                stamps[entry.name.removesuffix(".json")] = entry.stat().st_mtime_ns
+        return stamps
 
     def stamp(self, name: str) -> int | None:
         """When a cell was written; None if it is not there."""
@@ -146,6 +146,7 @@ class Plan(BaseModel):
     kind: str
     settings: dict[str, Any]
     cells: list[str]
+    trainings: list[str] = []  # those of the cells that are no audits
 
 
 def read_plan(folder: Path) -> Plan:

@@ -79,10 +79,10 @@ class Worker:
     def poll(self) -> Ends | Death | None:
         """How the cells ended, None while they go on. A worker that died is started anew with the next ones."""
         assert self.cells
-        found = self._hear() or self._watch()
-        if found is not None:
+        end = self._hear() or self._watch()
+        if end is not None:
             self.cells = ()
-        return found
+        return end
 
     def close(self) -> None:
         """End the process at once, whatever it is doing."""
@@ -116,7 +116,7 @@ class Worker:
             stderr=self._words,
             env=environment,
             cwd=self._folder,
-            start_new_session=True,  # Ctrl-C is for the sweep, which then ends its workers
+            start_new_session=True,  # Ctrl-C is for the driver, which then ends its workers
         )
         self._fresh = True
         self._heard: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -187,7 +187,7 @@ class Worker:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds; 0 where that cannot be told."""
+    """Bytes of memory that a process holds; 0 where that is not known."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError, subprocess.SubprocessError):  # other systems than Linux
