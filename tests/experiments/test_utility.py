@@ -113,7 +113,7 @@ def test_withheld_tensors_do_not_move_and_others_do(model, rule):
     train, _ = split(learner.pool(64), settings, seed=0)
     trained = federate(learner, model, train, settings, chain=("frozen",), client=rule)
     assert trained is not None
-    frozen = {model.adapter.parameter_of(t) for t in (model.adapter.words, model.adapter.positions)}
+    frozen = {model.adapter.parameter_of(t) for t in (model.adapter.token_embedding, model.adapter.positions)}
     moved = {n for n, p in trained.parameters().items() if not torch.equal(p, model.parameters()[n])}
     assert not frozen & moved
     assert "score.weight" in moved

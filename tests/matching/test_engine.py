@@ -94,9 +94,9 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     distance = Distance(data.draw(st.sampled_from(["cosine", "l2", "l2+l1", "sign"])))
     names = sorted(targets[0])
     only = data.draw(st.one_of(st.none(), st.sets(st.sampled_from(names), min_size=4)), label="subset")
-    words = model.adapter.parameter_of(model.adapter.words)
+    embedding = model.adapter.parameter_of(model.adapter.token_embedding)
     keys = {f"{parts['key'].name}.bias" for parts in model.adapter.parts}
-    if only is not None and not only - keys - {words}:
+    if only is not None and not only - keys - {embedding}:
         only = None
     drawn = st.fixed_dictionaries(
         {name: st.sampled_from([0.5, 1.0, 3.0]) for name in (names[0], names[5], names[-1])}
@@ -115,27 +115,6 @@ def test_agrees_with_the_oracle(family, task, dtype, data):
     engine = FactorEngine(model, targets, distance, tokens=tokens, only=only, weights=weights, masks=masks)
     assert sorted(engine.names + engine.plain_names) == sorted(oracle.names)
     assert_agree(oracle, engine, dummies, TOLERANCE[dtype])
-
-
-@pytest.mark.parametrize("distance", ["cosine", "l2", "l2+l1", "sign"])
-@pytest.mark.parametrize(("family", "task"), CASES)
-def test_tokens_match_the_word_table_too(family, task, distance):
-    """With tokens the table has a gradient: from the input, and from the output layer that shares it."""
-    model = model_of(family, task, torch.float64)
-    targets = updates_of(model, [TEXTS])
-    guess = model.encode([SENTENCES[5], SENTENCES[3], SENTENCES[0]])
-    labels = guess.ids if task == "causal-lm" else torch.tensor([1, 0, 1])
-    dummies = Dummies(
-        model.embed(guess.ids)[None],
-        guess.mask[None],
-        labels[None],
-        torch.zeros(1, dtype=torch.long),
-        guess.ids[None],
-    )
-    oracle = NaiveEngine(model, targets, Distance(distance), words=True)
-    engine = FactorEngine(model, targets, Distance(distance), tokens=64, words=True)
-    assert model.adapter.parameter_of(model.adapter.words) in engine.names
-    torch.testing.assert_close(engine.values(dummies), oracle.values(dummies), rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("distance", ["cosine", "l2"])

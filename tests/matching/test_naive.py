@@ -65,16 +65,16 @@ def test_rows_are_independent_and_padding_is_ignored(tiny_bert):
     assert (engine.values(crossed) > 0.01).all()
 
 
-def test_rounding_and_the_word_table_are_left_out(tiny_bert):
+def test_rounding_and_the_token_embedding_are_left_out(tiny_bert):
     update = Client(tiny_bert).update(TEXTS[:1], [1])
     names = matched_parameters(tiny_bert, [update.tensors])
-    words = tiny_bert.adapter.parameter_of(tiny_bert.adapter.words)
+    embedding = tiny_bert.adapter.parameter_of(tiny_bert.adapter.token_embedding)
     keys = [f"{parts['key'].name}.bias" for parts in tiny_bert.adapter.parts]
-    assert words not in names
+    assert embedding not in names
     assert not set(keys) & set(names)
     assert len(names) == len(update.tensors) - 1 - len(keys)
-    with pytest.raises(GradleakError, match="nothing to match beside the word embeddings"):
-        matched_parameters(tiny_bert, [{words: update.tensors[words]}])
+    with pytest.raises(GradleakError, match="nothing to match beside the token embedding"):
+        matched_parameters(tiny_bert, [{embedding: update.tensors[embedding]}])
     with pytest.raises(GradleakError, match="every tensor of the update is zero"):
         matched_parameters(tiny_bert, [{name: torch.zeros_like(t) for name, t in update.tensors.items()}])
 

@@ -11,9 +11,9 @@ from transformers.pytorch_utils import Conv1D
 from gradleak.matching.activations import DERIVATIVES, smooth
 from gradleak.matching.capture import Capture
 from gradleak.matching.distances import Distance
-from gradleak.matching.norms import normalise
+from gradleak.matching.factored import Factors, TableRows, inner, squared_norm
+from gradleak.matching.normalisation import normalise
 from gradleak.matching.rules import rule_for
-from gradleak.matching.uses import Factors, Rows, inner, square
 from gradleak.models.families.gpt2 import GPT2
 from gradleak.models.families.llama import LLAMA
 
@@ -77,32 +77,34 @@ def test_rule_reads_every_rows_gradient(name):
         x.requires_grad_()
     names = [n for n, _ in module.named_parameters()]
     capture = Capture(module, names, GPT2.rules)
-    found, _ = capture.gradients(lambda: losses_of(module, x), ROWS, BATCH, differentiable=False)
-    assert set(found.uses) | set(found.small) == set(names)
+    gradients, _ = capture.gradients(lambda: losses_of(module, x), ROWS, BATCH, differentiable=False)
+    assert set(gradients.factored) | set(gradients.small) == set(names)
     per_row = losses_of(module, x)
     for n, parameter in module.named_parameters():
         for row in range(ROWS):
             (expected,) = torch.autograd.grad(per_row[row], parameter, retain_graph=True)
-            if n in found.small:
-                got = found.small[n][row]
+            if n in gradients.small:
+                got = gradients.small[n][row]
             else:
-                got = sum(use.dense()[row] for use in found.uses[n]).view_as(parameter)
+                got = sum(each.dense()[row] for each in gradients.factored[n]).view_as(parameter)
             torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-        if n in found.uses:
-            dense = sum(use.dense() for use in found.uses[n])
-            torch.testing.assert_close(square(found.uses[n]), dense.square().sum(dim=(1, 2)), rtol=1e-9, atol=1e-12)
+        if n in gradients.factored:
+            dense = sum(each.dense() for each in gradients.factored[n])
+            torch.testing.assert_close(
+                squared_norm(gradients.factored[n]), dense.square().sum(dim=(1, 2)), rtol=1e-9, atol=1e-12
+            )
 
 
 def test_the_librarys_rms_norm():
     module = LlamaRMSNorm(WIDTH)
     nn.init.normal_(module.weight)
     x = vectors(TOKENS, WIDTH).float().requires_grad_()
-    found, _ = Capture(module, ["weight"], LLAMA.rules).gradients(
+    gradients, _ = Capture(module, ["weight"], LLAMA.rules).gradients(
         lambda: losses_of(module, x), ROWS, BATCH, differentiable=False
     )
     for row in range(ROWS):
         (expected,) = torch.autograd.grad(losses_of(module, x)[row], module.weight)
-        torch.testing.assert_close(found.small["weight"][row], expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(gradients.small["weight"][row], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{"groups": 2}, {"padding": "same"}, {"padding": 1, "padding_mode": "circular"}])
@@ -111,14 +113,14 @@ def test_convolutions_that_are_not_linear_on_patches_have_no_rule(options):
 
 
 @pytest.mark.parametrize("kinds", [("f", "f"), ("r", "r"), ("r", "f"), ("f", "r")])
-def test_inner_products_of_uses(kinds):
+def test_inner_products_of_factored_gradients(kinds):
     generator = torch.Generator().manual_seed(0)
 
     def make(kind, tokens):
         right = torch.randn(2, tokens, 4, generator=generator, dtype=torch.float64)
         if kind == "f":
             return Factors(torch.randn(2, tokens, 5, generator=generator, dtype=torch.float64), right)
-        return Rows(torch.randint(0, 5, (2, tokens), generator=generator), right, 5)
+        return TableRows(torch.randint(0, 5, (2, tokens), generator=generator), right, 5)
 
     a, b = make(kinds[0], 3), make(kinds[1], 6)
     torch.testing.assert_close(inner(a, b), (a.dense() * b.dense()).sum(dim=(1, 2)))
@@ -135,10 +137,10 @@ def test_activation_derivatives(name):
     plain = module(x)
     ours = smooth(module, (x,), plain)
     assert ours is not None
-    signal = torch.cos(torch.arange(101, dtype=torch.float64)).requires_grad_()
+    output_gradient = torch.cos(torch.arange(101, dtype=torch.float64)).requires_grad_()
     for function in (plain, ours):
-        (first,) = torch.autograd.grad(function, x, signal, create_graph=True)
-        second = torch.autograd.grad((first * first.detach().sin()).sum(), [x, signal])
+        (first,) = torch.autograd.grad(function, x, output_gradient, create_graph=True)
+        second = torch.autograd.grad((first * first.detach().sin()).sum(), [x, output_gradient])
         if function is plain:
             expected = (first, *second)
         else:
@@ -164,6 +166,6 @@ def test_slope_of_a_distance_is_its_derivative(name, rows, size, seed):
     leaf = dummy.clone().requires_grad_()
     expected = distance.from_dense(leaf, target)
     (slope,) = torch.autograd.grad(expected.sum(), leaf)
-    value, found = distance.with_slope(dummy, target)
+    value, gradients = distance.with_slope(dummy, target)
     torch.testing.assert_close(value, expected.detach())
-    torch.testing.assert_close(found, slope)
+    torch.testing.assert_close(gradients, slope)

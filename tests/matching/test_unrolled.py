@@ -13,10 +13,10 @@ from gradleak.updates.gradient import as_gradient
 RULE = "fedavg:epochs=2,batch=2,lr=0.1"
 
 
-def setup(*, words_move: bool = True):
+def setup(*, embedding_moves: bool = True):
     model = tiny_model("bert", "classification")
     model.module.double()
-    model.adapter.words.weight.requires_grad_(words_move)
+    model.adapter.token_embedding.weight.requires_grad_(embedding_moves)
     update = Client(model, client=RULE).update(TEXTS, [0, 1, 1])
     batch = model.encode(TEXTS)
     target = torch.zeros(1, dtype=torch.long)
@@ -25,13 +25,13 @@ def setup(*, words_move: bool = True):
 
 
 def test_the_truth_explains_long_local_training_exactly():
-    model, update, truth = setup(words_move=False)
+    model, update, truth = setup(embedding_moves=False)
     exact, average = distances(model, update, truth)
     assert exact < 1e-12
     assert average > 1e-2
 
 
-def test_a_moving_word_table_which_dummies_do_not_read_costs_little():
+def test_a_moving_token_embedding_which_dummies_do_not_read_costs_little():
     exact, average = distances(*setup())
     assert average > 10 * exact
 

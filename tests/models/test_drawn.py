@@ -21,7 +21,7 @@ def test_it_has_the_published_shape():
     assert (len(published.adapter.layers), published.token_embedding.shape[1], published.max_length) == (3, 96, 16)
 
 
-def test_the_word_table_is_frozen_and_no_update_holds_it(model):
+def test_the_token_embedding_is_frozen_and_no_update_holds_it(model):
     (tokens,) = model.encode(["the loan was refused"]).sentences()
     assert model.decode(tokens) == "the loan was refused"
     assert (model.prefix, model.suffix) == ([], [])

@@ -52,7 +52,7 @@ def test_names_are_those_of_the_update(tiny):
     update = Client(tiny).update(TEXTS, labels_for(tiny))
     adapter = tiny.adapter
     names = {part.weight_name for parts in adapter.parts for part in parts.values()}
-    names.add(adapter.parameter_of(adapter.words))
+    names.add(adapter.parameter_of(adapter.token_embedding))
     if adapter.positions is not None:
         names.add(adapter.parameter_of(adapter.positions))
     assert names <= set(update.tensors)
@@ -72,7 +72,7 @@ def test_loss_is_the_librarys(tiny):
 
 
 def test_embeddings_and_tokens_give_the_same_loss(tiny):
-    """What makes dummies honest: word embeddings of the true tokens reproduce the client's loss."""
+    """What makes dummies honest: the embeddings of the true tokens reproduce the client's loss."""
     batch = tiny.encode(TEXTS)
     labels = batch.ids if tiny.task == "causal-lm" else torch.tensor([0, 1, 1])
     with_ids = tiny.loss(labels, ids=batch.ids, mask=batch.mask)

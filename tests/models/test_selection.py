@@ -74,9 +74,9 @@ def test_whole_layers_have_all_of_them_and_nothing_else(tiny: TextModel) -> None
     assert selected("regex:.", tiny) == selected("all", tiny) == list(tiny.parameters())
 
 
-def test_a_tied_head_is_the_word_table() -> None:
+def test_a_tied_head_is_the_token_embedding() -> None:
     model = tiny_model("gpt2", "causal-lm")
-    assert selected("head", model) == [model.adapter.parameter_of(model.adapter.words)]
+    assert selected("head", model) == [model.adapter.parameter_of(model.adapter.token_embedding)]
 
 
 def test_an_update_holds_what_was_selected_after_the_defences_acted(tiny: TextModel) -> None:
@@ -146,11 +146,11 @@ QUICK = {"steps": 2, "init_draws": 1, "prior": "none", "polish": 0}
 
 @pytest.mark.parametrize("observe", ["transformer", "layer:2", "layer:1.q,k,v", "layers:1-2.p", "head", "embeddings"])
 def test_lamp_matches_whatever_is_there(tiny: TextModel, observe: str) -> None:
-    """All but a word table alone, which has no gradient for a dummy of embeddings; that is said."""
+    """All but a token embedding alone, which has no gradient for a dummy of embeddings; an error says so."""
     told = ("batch_size", "labels", "lengths")
     update = Client(tiny, told, observe=observe).update(TEXTS[:1], (labels_of(tiny) or [None])[:1])
-    if set(update.tensors) == {tiny.adapter.parameter_of(tiny.adapter.words)}:
-        with pytest.raises(GradleakError, match="nothing to match beside the word embeddings"):
+    if set(update.tensors) == {tiny.adapter.parameter_of(tiny.adapter.token_embedding)}:
+        with pytest.raises(GradleakError, match="nothing to match beside the token embedding"):
             attack(update, tiny, "lamp-cos", **QUICK)
         return
     (found,) = attack(update, tiny, "lamp-cos", **QUICK)

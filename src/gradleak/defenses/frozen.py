@@ -28,7 +28,7 @@ class Frozen(Defense):
         frozen: set[str] = set()
         if self.parts != "none":
             adapter = text_target(model, f"frozen:parts={self.parts}").adapter
-            tables = [adapter.words, adapter.positions, adapter.token_types]
+            tables = [adapter.token_embedding, adapter.positions, adapter.token_types]
             chosen = tables if self.parts == "embeddings" else tables[:1]
             frozen = {adapter.parameter_of(table) for table in chosen if table is not None}
         if self.names is not None:

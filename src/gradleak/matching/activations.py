@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# signal · f′(x) from signal and x, and f″(x) from x.
+# output gradient · f′(x) from the output gradient and x, and f″(x) from x.
 Slope = Callable[[Tensor, Tensor], Tensor]
 Bend = Callable[[Tensor], Tensor]
 
@@ -56,19 +56,19 @@ DERIVATIVES: dict[str, tuple[Slope, Bend]] = {
 
 
 class _Slope(torch.autograd.Function):
-    """signal · f′(x), and its derivative."""
+    """Output gradient · f′(x), and its derivative."""
 
     @staticmethod
-    def forward(ctx: Any, signal: Tensor, x: Tensor, slope: Slope, bend: Bend) -> Tensor:
-        ctx.save_for_backward(signal, x)
+    def forward(ctx: Any, output_gradient: Tensor, x: Tensor, slope: Slope, bend: Bend) -> Tensor:
+        ctx.save_for_backward(output_gradient, x)
         ctx.slope, ctx.bend = slope, bend
-        return slope(signal, x)
+        return slope(output_gradient, x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        signal, x = ctx.saved_tensors
+        output_gradient, x = ctx.saved_tensors
         (grad,) = grads
-        return ctx.slope(grad, x), ctx.bend(x).mul_(signal).mul_(grad), None, None
+        return ctx.slope(grad, x), ctx.bend(x).mul_(output_gradient).mul_(grad), None, None
 
 
 class _Activation(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Watching one forward and backward pass: the inputs of every layer and the signals at their outputs.
+"""Watching one forward and backward pass: the inputs of every layer and its output gradients.
 
 Rows are independent, so one pass over rows × batch sequences yields every row's own gradient, in factors. The
 weights are frozen meanwhile: no weight gradient is ever computed.
@@ -15,23 +15,24 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.matching.activations import DERIVATIVES, smooth
-from gradleak.matching.norms import is_smooth, normalise, rescale
+from gradleak.matching.factored import Factored
+from gradleak.matching.normalisation import is_smooth, normalise, rescale
 from gradleak.matching.rules import Rule, rule_for, unfold
-from gradleak.matching.uses import Use
 
 
 @dataclass
 class Gradients:
-    """Every captured parameter's gradient: its uses if it is a matrix, (rows, size) if it is small."""
+    """Every captured parameter's gradient: in factors for each use of a matrix, (rows, size) if it is small."""
 
-    uses: dict[str, list[Use]] = field(default_factory=dict)
+    factored: dict[str, list[Factored]] = field(default_factory=dict)
     small: dict[str, Tensor] = field(default_factory=dict)
 
-    def add(self, name: str, share: Use | Tensor) -> None:
-        if isinstance(share, Tensor):
-            self.small[name] = self.small[name] + share if name in self.small else share
+    def add(self, name: str, gradient: Factored | Tensor) -> None:
+        """Add what one use of a parameter contributes to its gradient."""
+        if isinstance(gradient, Tensor):
+            self.small[name] = self.small[name] + gradient if name in self.small else gradient
         else:
-            self.uses.setdefault(name, []).append(share)
+            self.factored.setdefault(name, []).append(gradient)
 
 
 class Capture:
@@ -43,7 +44,7 @@ class Capture:
         """`rules` are those that the model's family adds to the common ones."""
         self.module = module
         wanted = set(names)
-        # A tied parameter has several owners; every one of them uses it.
+        # A tied parameter has several owners, and all of them use it.
         by_id = {id(p): n for n, p in module.named_parameters() if n in wanted}
         self.activations = [m for m in module.modules() if type(m).__name__ in DERIVATIVES]
         self.owners: dict[nn.Module, dict[str, str]] = {}
@@ -58,7 +59,7 @@ class Capture:
     def gradients(
         self, losses: Callable[[], Tensor], rows: int, batch: int, *, differentiable: bool
     ) -> tuple[Gradients, Tensor]:
-        """Run `losses` (one number a row) and give every row's gradient, with the losses."""
+        """Run `losses` (one number per row) and give every row's gradient, with the losses."""
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
         def watch(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
@@ -75,36 +76,37 @@ class Capture:
             finally:
                 for hook in hooks:
                     hook.remove()
-            signals = torch.autograd.grad(
+            output_gradients = torch.autograd.grad(
                 per_row.sum(), [output for _, _, output in calls], create_graph=differentiable, allow_unused=True
             )
-            found = Gradients()
+            gradients = Gradients()
             inputs: dict[int, Tensor] = {}
-            for (module, seen, _), signal in zip(calls, signals, strict=True):
-                if signal is not None:
-                    self._read(found, module, seen, signal, rows, inputs)
-        return found, per_row
+            for (module, seen, _), output_gradient in zip(calls, output_gradients, strict=True):
+                if output_gradient is not None:
+                    self._read(gradients, module, seen, output_gradient, rows, inputs)
+        return gradients, per_row
 
     def _read(
         self,
-        found: Gradients,
+        gradients: Gradients,
         module: nn.Module,
         seen: Tensor,
-        signal: Tensor,
+        output_gradient: Tensor,
         rows: int,
         inputs: dict[int, Tensor],
     ) -> None:
+        """Add the gradients of one call of a module, which saw the input `seen`."""
         if isinstance(module, nn.Conv2d):
-            patches, signal = unfold(module, seen), signal.flatten(2).transpose(1, 2)
+            patches, output_gradient = unfold(module, seen), output_gradient.flatten(2).transpose(1, 2)
             x = patches.reshape(rows, -1, patches.shape[-1])
         else:
             width = () if isinstance(module, nn.Embedding) else (seen.shape[-1],)
             # Modules with the same input get the same tensor: what is derived from it is then computed once.
             x = inputs.setdefault(id(seen), seen.reshape(rows, -1, *width))
-        shares = self.rules[module](module, x, signal.reshape(rows, -1, signal.shape[-1]))
+        own = self.rules[module](module, x, output_gradient.reshape(rows, -1, output_gradient.shape[-1]))
         for attribute, name in self.owners[module].items():
-            if attribute in shares:
-                found.add(name, shares[attribute])
+            if attribute in own:
+                gradients.add(name, own[attribute])
 
 
 def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) -> tuple[Tensor | None, Any, bool]:
@@ -118,7 +120,7 @@ def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) 
     if isinstance(module, nn.Embedding):
         if seen.shape[0] not in (1, sequences) or seen.dim() != 2:
             return None, output, False
-        # One position row for the whole batch would mix the rows' signals: give every sequence its own copy.
+        # One position row for the whole batch would mix the rows' output gradients: give every sequence its own copy.
         spread = output.expand(sequences, *output.shape[1:]).clone().requires_grad_()
         return seen.expand(sequences, *seen.shape[1:]), spread, True
     if output.shape[0] != sequences or not output.requires_grad:

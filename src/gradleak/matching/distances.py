@@ -1,7 +1,7 @@
 """How far one gradient is from another: a term for every parameter, then one number.
 
 Two ways lead to a term: from the dense gradients themselves, or from three products (their inner product and
-their squared sizes), which can be had without ever forming a gradient. Everything is done for many rows at once.
+their squared sizes), which need no gradient to be formed. Everything is done for many rows at once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Distance:
             return 1 - inner / sizes
         if self.name == "l2":
             return dummy_square - 2 * inner + target_square
-        raise ValueError(f"{self.name} cannot be had from products")
+        raise ValueError(f"{self.name} does not follow from products")
 
     def total(self, terms: Sequence[Tensor], weights: Tensor) -> Tensor:
         """The weighted sum of all parameters' terms, or their weighted mean."""

@@ -13,18 +13,16 @@ from torch import Tensor
 class Dummies:
     """R guesses at once. A row is one whole client batch of B sentences, padded on the right to n tokens.
 
-    embeds: (R, B, n, d) word embeddings
+    embeds: (R, B, n, d) token embeddings
     mask:   (R, B, n) which positions are real
     labels: (R, B) classes, or (R, B, n) token ids for causal language models
     target: (R,) which update each row is matched against
-    ids:    (R, B, n) the tokens, for engines that match the word table too; the embeddings are then theirs
     """
 
     embeds: Tensor
     mask: Tensor
     labels: Tensor
     target: Tensor
-    ids: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.embeds)
@@ -51,7 +49,7 @@ class Dummies:
         return replace(self, embeds=embeds)
 
     def repeat(self, times: int) -> Dummies:
-        """Every row so many times, next to each other."""
+        """Every row repeated `times` times, next to each other."""
         return self._each(lambda field: torch.repeat_interleave(field, times, dim=0))
 
     @staticmethod
@@ -61,13 +59,11 @@ class Dummies:
         def joined(name: str) -> Tensor:
             return torch.cat([getattr(part, name) for part in parts])
 
-        ids = None if parts[0].ids is None else joined("ids")
-        return Dummies(joined("embeds"), joined("mask"), joined("labels"), joined("target"), ids)
+        return Dummies(joined("embeds"), joined("mask"), joined("labels"), joined("target"))
 
     def to(self, device: torch.device) -> Dummies:
         """The same on another device."""
         return self._each(lambda field: field.to(device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Dummies:
-        ids = None if self.ids is None else change(self.ids)
-        return Dummies(change(self.embeds), change(self.mask), change(self.labels), change(self.target), ids)
+        return Dummies(change(self.embeds), change(self.mask), change(self.labels), change(self.target))

@@ -20,12 +20,12 @@ from gradleak.matching.capture import Capture, Gradients
 from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
+from gradleak.matching.factored import Factored, Factors, squared_norm
 from gradleak.matching.kernels import fastest_products
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
 from gradleak.matching.products import products
 from gradleak.matching.targets import Group, Target, groups_of, row_targets
-from gradleak.matching.uses import Factors, Use, square
 from gradleak.models.text import TextModel
 
 # Tokens of one pass: beyond this the matrix units are full and only memory grows.
@@ -70,12 +70,12 @@ def buckets(widths: Sequence[int], batch: int) -> list[list[int]]:
             best = min(best, (cost, end + 1))
         cheapest.append(best)
     cheapest.reverse()
-    found, start = [], 0
+    rows_of_buckets, start = [], 0
     while start < len(order):
         end = cheapest[start][1]
-        found.append([row for width in order[start:end] for row in by_width[width]])
+        rows_of_buckets.append([row for width in order[start:end] for row in by_width[width]])
         start = end
-    return found
+    return rows_of_buckets
 
 
 @dataclass(frozen=True)
@@ -101,28 +101,26 @@ class FactorEngine:
         only: Collection[str] | None = None,
         weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
-        words: bool = False,
         memory: int | None = None,
     ) -> None:
         """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
 
         Updates may hold different tensors; each is matched on its own, and a pass goes no deeper than any needs.
 
-        `only` restricts the match to some parameters, `weights` says for every update how much each counts. `masks`
-        has for every update and parameter the coordinates that count, as zeros and ones. With `words` the word table
-        is matched too; dummies must then come with their tokens, and only `values` is defined. `memory` is how many
-        bytes a pass may take.
+        `only` restricts the match to some parameters, `weights` gives for every update how much each counts. `masks`
+        has for every update and parameter the coordinates that count, as zeros and ones. `memory` is how many bytes
+        a pass may take.
         """
         self.model = model
         self.distance = distance
         self.memory = memory if memory is not None else int(SHARE * free_memory(model.device))
         targets = comparable(targets, distance)
-        names = matched_parameters(model, targets, only, words=words)
-        self._footprint, captured = self._probe(words)
+        names = matched_parameters(model, targets, only)
+        self._footprint, captured = self._probe()
         self.names = [name for name in names if name in captured]
         self._capture = Capture(model.module, self.names, model.adapter.family.rules)
         self.plain_names = [name for name in names if name not in captured]
-        matched = matched_in_each(model, targets, only, words=words)
+        matched = matched_in_each(model, targets, only)
         self._weights = weights_of(self.names, weights, matched).to(model.token_embedding)
         self._total_weight = weights_of(names, weights, matched).to(model.token_embedding).sum(dim=0)
         self._sort_parameters(
@@ -130,9 +128,7 @@ class FactorEngine:
         )
         self._plain = None
         if self.plain_names:
-            self._plain = NaiveEngine(
-                model, targets, distance, only=self.plain_names, weights=weights, masks=masks, words=words
-            )
+            self._plain = NaiveEngine(model, targets, distance, only=self.plain_names, weights=weights, masks=masks)
             self._plain_share = self._plain.weights.to(model.token_embedding).sum(dim=0)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
             warnings.warn(
@@ -193,9 +189,9 @@ class FactorEngine:
         gradients = torch.zeros_like(dummies.embeds)
         with self._kernels():
             for rows, part in self._parts(dummies, COPIES_GRADIENTS):
-                found = self._distances(part, differentiable=True)
-                (gradient,) = torch.autograd.grad(found.sum(), part.embeds)
-                values[rows] = found.detach().to(values)
+                distances = self._distances(part, differentiable=True)
+                (gradient,) = torch.autograd.grad(distances.sum(), part.embeds)
+                values[rows] = distances.detach().to(values)
                 gradients[rows, :, : gradient.shape[2]] = gradient.to(gradients)
         if self._plain is not None:
             plain_values, plain_gradients = self._plain.values_and_gradients(dummies)
@@ -219,66 +215,69 @@ class FactorEngine:
 
     def _distances(self, dummies: Dummies, *, differentiable: bool) -> Tensor:
         rows, batch = dummies.embeds.shape[:2]
-        found, _ = self._capture.gradients(lambda: self._losses(dummies), rows, batch, differentiable=differentiable)
+        gradients, _ = self._capture.gradients(
+            lambda: self._losses(dummies), rows, batch, differentiable=differentiable
+        )
         groups = groups_of(dummies.target)
         with torch.set_grad_enabled(differentiable):
-            blocks = [self._vector_terms(bundle, found, dummies.target) for bundle in self._vectors]
+            blocks = [self._vector_terms(bundle, gradients, dummies.target) for bundle in self._vectors]
             if self._matrices:
-                blocks.append(self._matrix_terms(found, groups))
+                blocks.append(self._matrix_terms(gradients, groups))
             summed = torch.cat(blocks).sum(dim=0)
         return summed / self._total_weight[dummies.target] if self.distance.averages else summed
 
-    def _vector_terms(self, bundle: _Vectors, found: Gradients, target: Tensor) -> Tensor:
+    def _vector_terms(self, bundle: _Vectors, gradients: Gradients, target: Tensor) -> Tensor:
         """Weighted terms of all small parameters of one size together, (parameters, rows)."""
-        dummy = torch.stack([found.small[name] for name in bundle.names])
+        dummy = torch.stack([gradients.small[name] for name in bundle.names])
         wanted = bundle.targets[:, target]
         if bundle.masks is not None:
             dummy, wanted = dummy * bundle.masks[:, target], wanted * bundle.masks[:, target]
         terms = self.distance.from_dense(dummy.flatten(0, 1), wanted.flatten(0, 1))
         return terms.view(dummy.shape[:2]) * bundle.weights[:, target]
 
-    def _matrix_terms(self, found: Gradients, groups: Sequence[Group]) -> Tensor:
+    def _matrix_terms(self, gradients: Gradients, groups: Sequence[Group]) -> Tensor:
         """Weighted terms of all matrices, (matrices, rows)."""
         weights = torch.stack([self._matrix_weights[name] for name in self._matrices])
         weights = weights[:, row_targets(groups, weights.device)]
         if self.distance.needs_coordinates or self._masks:
-            terms = [self._coordinates(name, found.uses[name], groups) for name in self._matrices]
+            terms = [self._coordinates(name, gradients.factored[name], groups) for name in self._matrices]
             return torch.stack(terms) * weights
         inners: dict[str, Tensor] = {}
         squares: dict[str, Tensor] = {}
-        for names in self._together(found):
+        for names in self._together(gradients):
             targets = [self._targets[name] for name in names]
-            uses = [use for name in names for use in found.uses[name]]
-            if len(uses) == len(names) and all(isinstance(use, Factors) for use in uses):
-                inner, own = products(cast(list[Factors], uses), targets, groups)
+            factored = [each for name in names for each in gradients.factored[name]]
+            if len(factored) == len(names) and all(isinstance(each, Factors) for each in factored):
+                inner, own = products(cast(list[Factors], factored), targets, groups)
                 inners.update(zip(names, inner, strict=True))
                 squares.update(zip(names, own, strict=True))
             else:  # one matrix, used several times or as a table
-                inners[names[0]] = torch.stack([targets[0].inner(use, groups) for use in uses]).sum(dim=0)
-                squares[names[0]] = square(uses)
+                inners[names[0]] = torch.stack([targets[0].inner(each, groups) for each in factored]).sum(dim=0)
+                squares[names[0]] = squared_norm(factored)
         wanted = torch.stack([self._targets[name].square(groups) for name in self._matrices])
         inner, own = (torch.stack([each[name] for name in self._matrices]) for each in (inners, squares))
         return self.distance.from_products(inner, own, wanted) * weights
 
-    def _together(self, found: Gradients) -> list[list[str]]:
+    def _together(self, gradients: Gradients) -> list[list[str]]:
         """Matrices that are used once and share an input and a form of target, in lists; all others alone."""
         lists: dict[object, list[str]] = {}
         for name in self._matrices:
-            uses = found.uses[name]
-            only = uses[0] if len(uses) == 1 else None
+            summands = gradients.factored[name]
+            only = summands[0] if len(summands) == 1 else None
             key = (id(only.right), self._targets[name].thin is None) if isinstance(only, Factors) else name
             lists.setdefault(key, []).append(name)
         return list(lists.values())
 
-    def _coordinates(self, name: str, uses: list[Use], groups: Sequence[Group]) -> Tensor:
+    def _coordinates(self, name: str, summands: list[Factored], groups: Sequence[Group]) -> Tensor:
         targets = self._targets[name].tensors
         masks = self._masks[name] if self._masks else None
-        if len(uses) == 1 and isinstance(uses[0], Factors):
+        only = summands[0] if len(summands) == 1 else None
+        if isinstance(only, Factors):
             if name in self._places:
-                return sparse_term(uses[0].left, uses[0].right, targets, self._places[name], groups, self.distance)
-            return coordinate_term(uses[0].left, uses[0].right, targets, masks, groups, self.distance)
+                return sparse_term(only.left, only.right, targets, self._places[name], groups, self.distance)
+            return coordinate_term(only.left, only.right, targets, masks, groups, self.distance)
         rows = row_targets(groups, targets[0].device)
-        dense, wanted = torch.stack([use.dense() for use in uses]).sum(dim=0), torch.stack(targets)[rows]
+        dense, wanted = torch.stack([each.dense() for each in summands]).sum(dim=0), torch.stack(targets)[rows]
         if masks is not None:
             dense, wanted = dense * torch.stack(masks)[rows], wanted * torch.stack(masks)[rows]
         return self.distance.from_dense(dense.flatten(1), wanted.flatten(1))
@@ -287,10 +286,7 @@ class FactorEngine:
         """Every row's mean loss, as its client would have computed it, (R,)."""
         rows, batch, width = dummies.mask.shape
         mask = dummies.mask.reshape(rows * batch, width)
-        if dummies.ids is not None:
-            logits = self.model.logits(ids=dummies.ids.reshape(rows * batch, width), mask=mask)
-        else:
-            logits = self.model.logits(embeds=dummies.embeds.reshape(rows * batch, width, -1), mask=mask)
+        logits = self.model.logits(embeds=dummies.embeds.reshape(rows * batch, width, -1), mask=mask)
         if self.model.task == "classification":
             return F.cross_entropy(logits, dummies.labels.reshape(-1), reduction="none").view(rows, batch).mean(1)
         kept = mask[:, 1:]
@@ -323,8 +319,8 @@ class FactorEngine:
         needed = copies * self.model.token_embedding.element_size() * tokens * (activations + width * attention)
         return max(1, min(TOKENS_AT_ONCE // tokens, int(self.memory / needed)))
 
-    def _probe(self, words: bool) -> tuple[tuple[float, float], set[str]]:
-        """One tiny pass: which parameters the rules can read, and how many numbers a token leaves behind."""
+    def _probe(self) -> tuple[tuple[float, float], set[str]]:
+        """One tiny pass: which parameters the rules can read, and how many numbers a token adds to memory."""
         model, rows, batch = self.model, 2, 3
         # Unlike the number of sequences: what runs over positions alone must not be taken for a batch.
         width = rows * batch + 1
@@ -334,12 +330,11 @@ class FactorEngine:
         labels = torch.zeros(shape[: 2 if model.task == "classification" else 3], dtype=torch.long)
         target = torch.zeros(rows, dtype=torch.long)
         mask = torch.ones(shape, dtype=torch.bool)
-        ids = torch.zeros(shape, dtype=torch.long) if words else None
-        dummies = Dummies(embeds.requires_grad_(), mask, labels, target, ids).to(model.device)
+        dummies = Dummies(embeds.requires_grad_(), mask, labels, target).to(model.device)
         # Everything is captured here, whatever subset is matched: a pass leaves its activations all the same.
         every = Capture(model.module, list(model.parameters()), model.adapter.family.rules)
-        found, _ = every.gradients(lambda: self._losses(dummies), rows, batch, differentiable=False)
-        factors = [use for uses in found.uses.values() for use in uses if isinstance(use, Factors)]
-        numbers = sum(use.left.numel() + use.right.numel() for use in factors)
+        gradients, _ = every.gradients(lambda: self._losses(dummies), rows, batch, differentiable=False)
+        factors = [each for summands in gradients.factored.values() for each in summands if isinstance(each, Factors)]
+        numbers = sum(each.left.numel() + each.right.numel() for each in factors)
         heads = int(model.module.config.num_attention_heads) * len(model.adapter.layers)
-        return (numbers / mask.numel(), float(heads)), set(found.uses) | set(found.small)
+        return (numbers / mask.numel(), float(heads)), set(gradients.factored) | set(gradients.small)

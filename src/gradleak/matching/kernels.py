@@ -1,7 +1,7 @@
 """Which library multiplies matrices on a processor.
 
 Torch has two, and on many processors the second is faster by a fifth for large matrices and by half for small
-ones. Torch chooses it only when told that lower precision would do; whether it then really lowers the precision
+ones. Torch chooses it only where lower precision is allowed; whether it then really lowers the precision
 depends on the processor. So it is tried once, and used only where it is exact.
 """
 

@@ -28,18 +28,16 @@ class NaiveEngine:
         only: Collection[str] | None = None,
         weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
-        words: bool = False,
     ) -> None:
-        """`only` restricts the match to some parameters, `weights` says for every update how much each counts.
+        """`only` restricts the match to some parameters, `weights` gives for every update how much each counts.
 
-        `masks` has for every update and parameter the coordinates that count, as zeros and ones. With `words`
-        the word table is matched too; dummies must then come with their tokens.
+        `masks` has for every update and parameter the coordinates that count, as zeros and ones.
         """
         self.model = model
         self.distance = distance
         targets = comparable(targets, distance)
-        self.names = matched_parameters(model, targets, only, words=words)
-        self.weights = weights_of(self.names, weights, matched_in_each(model, targets, only, words=words))
+        self.names = matched_parameters(model, targets, only)
+        self.weights = weights_of(self.names, weights, matched_in_each(model, targets, only))
         dtype = model.token_embedding.dtype
         self.targets = [
             [t[name].to(model.device, dtype) for name in self.names] for t in filled(targets, self.names, model)
@@ -73,11 +71,8 @@ class NaiveEngine:
         """One row's term of every parameter, each (1,)."""
         here = dummies.row(row)
         here = here.crop(int(here.widths))
-        if here.ids is not None:
-            loss = self.model.loss(here.labels[0], ids=here.ids[0], mask=here.mask[0])
-        else:
-            inputs = here.embeds if embeds is None else embeds[:, :, : here.embeds.shape[2]]
-            loss = self.model.loss(here.labels[0], embeds=inputs[0], mask=here.mask[0])
+        inputs = here.embeds if embeds is None else embeds[:, :, : here.embeds.shape[2]]
+        loss = self.model.loss(here.labels[0], embeds=inputs[0], mask=here.mask[0])
         parameters = dict(self.model.module.named_parameters())
         wanted = [parameters[name] for name in self.names]
         gradients: Sequence[Tensor] = torch.autograd.grad(loss, wanted, create_graph=differentiable)

@@ -23,49 +23,42 @@ def matched_parameters(
     model: TextModel,
     targets: Sequence[Mapping[str, Tensor]],
     only: Collection[str] | None = None,
-    *,
-    words: bool = False,
 ) -> list[str]:
     """Names of the tensors that can be matched in some of the updates that are attacked together."""
-    found = {name for names in matched_in_each(model, targets, only, words=words) for name in names}
-    if not found:
-        raise GradleakError("the update holds nothing to match beside the word embeddings")
-    return [name for name in model.parameters() if name in found]
+    matched = {name for names in matched_in_each(model, targets, only) for name in names}
+    if not matched:
+        raise GradleakError("the update holds nothing to match beside the token embedding")
+    return [name for name in model.parameters() if name in matched]
 
 
 def matched_in_each(
     model: TextModel,
     targets: Sequence[Mapping[str, Tensor]],
     only: Collection[str] | None = None,
-    *,
-    words: bool = False,
 ) -> list[list[str]]:
     """For every update the names of its tensors that can be matched; those with the same tensors are judged together.
 
-    Left out: the word table unless `words` is set (a dummy of embeddings has no gradient there, nor in an
-    output layer that shares it; one of tokens has), key biases (softmax ignores a common shift, so their
-    gradient is zero but for rounding, even where a defence has put noise on it), tensors that hold only rounding in
-    all updates with the same tensors, and, if `only` is given, everything else.
+    Left out: the token embedding (a dummy of embeddings has no gradient there, nor in an output layer that shares
+    it), key biases (softmax ignores a common shift, so their gradient is zero but for rounding, even where a defence
+    has put noise on it), tensors that hold only rounding in all updates with the same tensors, and, if `only` is
+    given, everything else.
     """
     kinds: dict[frozenset[str], list[Mapping[str, Tensor]]] = {}
     for target in targets:
         kinds.setdefault(frozenset(target), []).append(target)
-    found = {kind: _matched(model, alike, only, words) for kind, alike in kinds.items()}
-    return [found[frozenset(target)] for target in targets]
+    matched = {kind: _matched(model, alike, only) for kind, alike in kinds.items()}
+    return [matched[frozenset(target)] for target in targets]
 
 
-def _matched(
-    model: TextModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None, words: bool
-) -> list[str]:
+def _matched(model: TextModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None) -> list[str]:
     """The same of updates that all hold the same tensors."""
     keys = [layer["key"] for layer in model.adapter.parts]
     unusable = {f"{key.name}.bias" for key in keys if key.share == (0, 1)}
-    if not words:
-        unusable.add(model.adapter.parameter_of(model.adapter.words))
+    unusable.add(model.adapter.parameter_of(model.adapter.token_embedding))
     shared = [n for n in model.parameters() if n not in unusable and n in targets[0]]
     wanted = [name for name in shared if only is None or name in only]
     if not wanted and only is None:
-        raise GradleakError("the update holds nothing to match beside the word embeddings")
+        raise GradleakError("the update holds nothing to match beside the token embedding")
     if not wanted:  # another engine may match what this one leaves
         return []
     sizes = {name: max(typical_entry(t[name]) for t in targets) for name in shared}

@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.matching.factored import Factors
 from gradleak.matching.targets import Group, Target, multiply
-from gradleak.matching.uses import Factors
 
 
-def products(uses: Sequence[Factors], targets: Sequence[Target], groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
-    """⟨gradient, target⟩ and ‖gradient‖² of every use, each (uses, R).
+def products(
+    gradients: Sequence[Factors], targets: Sequence[Target], groups: Sequence[Group]
+) -> tuple[Tensor, Tensor]:
+    """⟨gradient, target⟩ and ‖gradient‖² of several matrices, each (matrices, R).
 
-    The uses must share their right factor, and their targets must be all thin or all dense.
+    The gradients must share their right factor, and their targets must be all thin or all dense.
     """
     function = _Dense if targets[0].thin is None else _Thin
-    return function.apply(targets, groups, uses[0].right, *[use.left for use in uses])
+    return function.apply(targets, groups, gradients[0].right, *[gradient.left for gradient in gradients])
 
 
 class _Thin(torch.autograd.Function):

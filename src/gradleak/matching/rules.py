@@ -1,9 +1,9 @@
-"""What each kind of layer's parameters get as gradient, from its inputs and the signals at its outputs.
+"""What each kind of layer's parameters get as gradient, from its inputs and its output gradients.
 
-A rule is a pure function of the module, its inputs and its output signals, both (rows, tokens, features). It
-names for each parameter either factors of the gradient or, for small parameters, the gradient itself,
-(rows, size). To support another layer, write its rule, name it in the `rules` of the family whose models have it, or
-below if many do; the harness in tests/matching checks it against autograd.
+A rule is a pure function of the module, its inputs and its output gradients (those of the loss by its outputs), both
+(rows, tokens, features). It gives for each parameter either factors of the gradient or, for small parameters, the
+gradient itself, (rows, size). To support another layer, write its rule and name it in the `rules` of the family whose
+models have it, or below if many do; the harness in tests/matching checks it against autograd.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gradleak.core.registry import import_attribute
-from gradleak.matching.norms import is_smooth
-from gradleak.matching.uses import Factors, Rows, Use
+from gradleak.matching.factored import Factored, Factors, TableRows
+from gradleak.matching.normalisation import is_smooth
 
-Shares = dict[str, Use | Tensor]
-Rule = Callable[[Any, Tensor, Tensor], Shares]
+LayerGradients = dict[str, Factored | Tensor]
+Rule = Callable[[Any, Tensor, Tensor], LayerGradients]
 
 
 def rule_for(module: nn.Module, further: Mapping[str, str | Rule] | None = None) -> Rule | None:
@@ -37,35 +37,35 @@ def rule_for(module: nn.Module, further: Mapping[str, str | Rule] | None = None)
     return cast(Rule, import_attribute(rule)) if isinstance(rule, str) else rule
 
 
-def linear(module: nn.Linear, x: Tensor, signal: Tensor) -> Shares:
-    return {"weight": Factors(signal, x), "bias": signal.sum(dim=1)}
+def linear(module: nn.Linear, x: Tensor, output_gradient: Tensor) -> LayerGradients:
+    return {"weight": Factors(output_gradient, x), "bias": output_gradient.sum(dim=1)}
 
 
-def transposed_linear(module: nn.Module, x: Tensor, signal: Tensor) -> Shares:
+def transposed_linear(module: nn.Module, x: Tensor, output_gradient: Tensor) -> LayerGradients:
     """GPT-2 stores its matrices as (inputs, outputs)."""
-    return {"weight": Factors(x, signal), "bias": signal.sum(dim=1)}
+    return {"weight": Factors(x, output_gradient), "bias": output_gradient.sum(dim=1)}
 
 
-def layer_norm(module: nn.LayerNorm, normal: Tensor, signal: Tensor) -> Shares:
-    """Sees its normalised input: `norms.normalise` has made it."""
-    return {"weight": (signal * normal).sum(dim=1), "bias": signal.sum(dim=1)}
+def layer_norm(module: nn.LayerNorm, normal: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """Sees its normalised input: `normalise` has made it."""
+    return {"weight": (output_gradient * normal).sum(dim=1), "bias": output_gradient.sum(dim=1)}
 
 
-def rms_norm(module: Any, x: Tensor, signal: Tensor) -> Shares:
+def rms_norm(module: Any, x: Tensor, output_gradient: Tensor) -> LayerGradients:
     eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None) or torch.finfo(x.dtype).eps
     normal = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
-    return {"weight": (signal * normal).sum(dim=1)}
+    return {"weight": (output_gradient * normal).sum(dim=1)}
 
 
-def embedding(module: nn.Embedding, index: Tensor, signal: Tensor) -> Shares:
+def embedding(module: nn.Embedding, index: Tensor, output_gradient: Tensor) -> LayerGradients:
     if module.padding_idx is not None:  # such a row never learns
-        signal = signal * (index != module.padding_idx)[..., None]
-    return {"weight": Rows(index, signal, module.num_embeddings)}
+        output_gradient = output_gradient * (index != module.padding_idx)[..., None]
+    return {"weight": TableRows(index, output_gradient, module.num_embeddings)}
 
 
-def convolution(module: nn.Conv2d, patches: Tensor, signal: Tensor) -> Shares:
+def convolution(module: nn.Conv2d, patches: Tensor, output_gradient: Tensor) -> LayerGradients:
     """A convolution is a linear layer on patches; `unfold` has made them."""
-    return {"weight": Factors(signal, patches), "bias": signal.sum(dim=1)}
+    return {"weight": Factors(output_gradient, patches), "bias": output_gradient.sum(dim=1)}
 
 
 def unfold(module: nn.Conv2d, images: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradleak.matching.uses import Factors, Use
+from gradleak.matching.factored import Factored, Factors
 
 # Columns beyond the rank looked for: they make a random basis miss nothing.
 SPARE = 8
@@ -44,17 +44,17 @@ class Target:
         self.squares = torch.stack([t.double().square().sum() for t in tensors]).to(tensors[0])
         self.thin = _thin(tensors, rank)
 
-    def inner(self, use: Use, groups: Sequence[Group]) -> Tensor:
-        """⟨gradient of the use, target⟩ for every row, (R,)."""
-        if not isinstance(use, Factors):
-            values, rows = use.values, [self.tensors[g.target] for g in groups]
-            read = [t[use.index[g.first : g.first + g.count]] for t, g in zip(rows, groups, strict=True)]
+    def inner(self, gradient: Factored, groups: Sequence[Group]) -> Tensor:
+        """⟨gradient, target⟩ for every row, (R,)."""
+        if not isinstance(gradient, Factors):
+            values, rows = gradient.values, [self.tensors[g.target] for g in groups]
+            read = [t[gradient.index[g.first : g.first + g.count]] for t, g in zip(rows, groups, strict=True)]
             return (values * torch.cat(read)).sum(dim=(1, 2))
         if self.thin is None:
-            pulled = multiply(use.left, self.tensors, groups)
-            return (pulled * use.right).sum(dim=(1, 2))
+            pulled = multiply(gradient.left, self.tensors, groups)
+            return (pulled * gradient.right).sum(dim=(1, 2))
         left, right = self.thin
-        return (multiply(use.left, left, groups) * multiply(use.right, right, groups)).sum(dim=(1, 2))
+        return (multiply(gradient.left, left, groups) * multiply(gradient.right, right, groups)).sum(dim=(1, 2))
 
     def square(self, groups: Sequence[Group]) -> Tensor:
         """‖target‖² for every row, (R,)."""

@@ -1,8 +1,8 @@
 """Matching weights that moved by several local steps: the steps are taken again, and differentiated through.
 
 One guess at a time and plain autograd, like the oracle: exact for any step size, and meant for few steps. Dummies
-are taken in the order of the client's mini-batches. The word table stays as it is meanwhile, since dummies do not
-read it; with the step sizes of fine-tuning that is far below everything else.
+are taken in the order of the client's mini-batches. The token embedding stays as it is meanwhile, since dummies do
+not read it; with the step sizes of fine-tuning that is far below everything else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class UnrolledEngine:
         self.distance = distance
         self.rules = rules
         targets = comparable(targets, distance)
-        self.names = matched_parameters(model, targets, None, words=False)
+        self.names = matched_parameters(model, targets)
         self.weights = weights_of(self.names, None, matched_in_each(model, targets))
         like = model.token_embedding
         self.targets = [
@@ -96,8 +96,10 @@ class UnrolledEngine:
             named = {f"module.{name}": weight for name, weight in weights.items()}
             loss = functional_call(self._loss, named, (row.labels[0, part],), inputs)
             last = number == len(starts) - 1
-            found = torch.autograd.grad(loss, list(weights.values()), create_graph=create_graph, allow_unused=True)
-            for (name, weight), gradient in zip(list(weights.items()), found, strict=True):
+            gradients = torch.autograd.grad(
+                loss, list(weights.values()), create_graph=create_graph, allow_unused=True
+            )
+            for (name, weight), gradient in zip(list(weights.items()), gradients, strict=True):
                 if gradient is None:
                     continue
                 total[name] = total[name] + gradient if name in total else gradient

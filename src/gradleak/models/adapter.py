@@ -83,7 +83,7 @@ class Adapter:
         self.family = family
         self._names = {module: name for name, module in model.named_modules()}
         base = model.base_model
-        self.words: nn.Embedding = base.get_submodule(family.token_embedding)
+        self.token_embedding: nn.Embedding = base.get_submodule(family.token_embedding)
         self.positions: nn.Embedding | None = _maybe(base, family.positions)
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)

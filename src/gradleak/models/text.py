@@ -112,7 +112,7 @@ class TextModel(Target):
     @property
     def sections(self) -> dict[str, list[nn.Module]]:
         adapter = self.adapter
-        tables = (adapter.words, adapter.positions, adapter.token_types, adapter.embedding_norm)
+        tables = (adapter.token_embedding, adapter.positions, adapter.token_types, adapter.embedding_norm)
         embeddings = [table for table in tables if table is not None]
         return {"transformer": adapter.layers, "head": adapter.head, "embeddings": embeddings}
 
@@ -122,7 +122,7 @@ class TextModel(Target):
 
     @property
     def device(self) -> torch.device:
-        return self.adapter.words.weight.device
+        return self.adapter.token_embedding.weight.device
 
     @property
     def num_labels(self) -> int:
@@ -138,7 +138,7 @@ class TextModel(Target):
 
     @property
     def token_embedding(self) -> Tensor:
-        return self.adapter.words.weight.detach()
+        return self.adapter.token_embedding.weight.detach()
 
     @functools.cached_property
     def text_tokens(self) -> Tensor:

@@ -92,7 +92,7 @@ def clear_rows(update: Update, model: TextModel) -> Tensor | None:
 
     A language model's rows all take part in every prediction and show nothing this way.
     """
-    table = update.tensors.get(model.adapter.parameter_of(model.adapter.words))
+    table = update.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding))
     if table is None or model.task == "causal-lm":
         return None
     return present_rows(table)
@@ -110,6 +110,6 @@ def _position_shares(update: Update, model: TextModel, tokens: Tensor, length: i
     if table is None:
         return torch.zeros(len(tokens), length)
     first = model.adapter.family.first_position
-    rows = update.tensors[model.adapter.parameter_of(model.adapter.words)]
+    rows = update.tensors[model.adapter.parameter_of(model.adapter.token_embedding)]
     everywhere = torch.ones(len(tokens), length, dtype=torch.bool, device=tokens.device)
     return unmix(rows[tokens], table[first : first + length], everywhere)

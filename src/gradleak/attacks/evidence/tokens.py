@@ -59,7 +59,7 @@ def tokens_of(model: TextModel, gradient: Update, rule: RowRule = "norm", spans:
     tokens whose embedding lies in the span of the first layer's inputs are added.
     """
     adapter, tokens = model.adapter, Tokens()
-    embedding = gradient.tensors.get(adapter.parameter_of(adapter.words))
+    embedding = gradient.tensors.get(adapter.parameter_of(adapter.token_embedding))
     head = _head(model, gradient)
     scores: dict[int, float] = {}
     fit = _in_the_span(model, gradient) if spans else None
@@ -94,8 +94,8 @@ def _head(model: TextModel, gradient: Update) -> Tensor | None:
     if model.task != "causal-lm":
         return None
     output = model.adapter.output_layer
-    tied = output.weight is model.adapter.words.weight
-    return gradient.tensors.get(model.adapter.parameter_of(model.adapter.words if tied else output))
+    tied = output.weight is model.adapter.token_embedding.weight
+    return gradient.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding if tied else output))
 
 
 def _in_the_span(model: TextModel, gradient: Update) -> Tensor | None:

@@ -64,7 +64,7 @@ class EncoderRecovery:
         self.update = update
         self.first = attention_parts(model, 0)
         self.layer, self.mixed = mixed_layer(model, update.tensors)
-        self.token_table = adapter.parameter_of(adapter.words)
+        self.token_table = adapter.parameter_of(adapter.token_embedding)
         self.position_table = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
         wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
         wanted |= {self.token_table, self.position_table}

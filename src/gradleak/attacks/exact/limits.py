@@ -27,7 +27,7 @@ def too_little(update: Update, model: TextModel, tokens: int) -> Reason | None:
     A matrix of rank r holds r times (rows + columns) numbers at most. The token embedding has no gradient to match.
     """
     unknown = tokens * model.token_embedding.shape[1]
-    embedding = model.adapter.parameter_of(model.adapter.words)
+    embedding = model.adapter.parameter_of(model.adapter.token_embedding)
     seen = 0
     for name, tensor in update.tensors.items():
         if name != embedding:

@@ -31,7 +31,7 @@ from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
-from gradleak.matching.sizes import GradientSizes
+from gradleak.matching.gradient_norms import GradientNorms
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -186,7 +186,7 @@ class Film(Attack):
         self, model: TextModel, grown: Sequence[Grown], bag: Sequence[int], generator: torch.Generator
     ) -> list[tuple[tuple[int, ...], float]]:
         """Reordered and ranked by perplexity and the gradient's norm; the likelier, the higher the confidence."""
-        sizes, beta, ends = GradientSizes(model), self.options.beta, end_tokens(model)
+        sizes, beta, ends = GradientNorms(model), self.options.beta, end_tokens(model)
 
         def score(sentences: Sequence[Sequence[int]]) -> Tensor:
             losses, norms = sizes(sentences)

@@ -76,7 +76,7 @@ class SampleGradients:
         if name in captured.small:
             dense = captured.small[name]
         elif name in captured.uses:
-            dense = sum((use.dense() for use in captured.uses[name][1:]), start=captured.uses[name][0].dense())
+            dense = sum((each.dense() for each in captured.uses[name][1:]), start=captured.uses[name][0].dense())
         else:
             return None
         return dense.detach().reshape(-1, *self.shapes[name])

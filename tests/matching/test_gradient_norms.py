@@ -8,14 +8,14 @@ import pytest
 import torch
 from tiny import TEXTS, tiny_model
 
-from gradleak.matching.sizes import GradientSizes
+from gradleak.matching.gradient_norms import GradientNorms
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_the_norms_are_those_of_whole_gradients(family: str) -> None:
     model = tiny_model(family, "causal-lm", layers=3, width=32)
     sentences = model.encode(TEXTS).sentences()
-    losses, norms = GradientSizes(model)(sentences)
+    losses, norms = GradientNorms(model)(sentences)
     for number, sentence in enumerate(sentences):
         ids = torch.tensor([sentence])
         loss = model.loss(ids, ids=ids, mask=torch.ones_like(ids, dtype=torch.bool))

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.matching.capture import Capture
-from gradleak.matching.uses import square
+from gradleak.matching.factored import squared_norm
 from gradleak.models.text import TextModel
 
 
-class GradientSizes:
-    """Norms of the whole gradient of a causal language model, one a sentence."""
+class GradientNorms:
+    """The norm of every sentence's gradient by a causal language model."""
 
     def __init__(self, model: TextModel) -> None:
         self.model = model
@@ -27,16 +27,16 @@ class GradientSizes:
         batch = self.model.pad(sentences)
         kept = batch.mask[:, 1:]
 
-        def losses() -> Tensor:
+        def mean_losses() -> Tensor:
             logits = self.model.logits(ids=batch.ids, mask=batch.mask)
-            own = F.cross_entropy(logits[:, :-1].transpose(1, 2), batch.ids[:, 1:], reduction="none") * kept
-            return own.sum(dim=1) / kept.sum(dim=1)
+            losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), batch.ids[:, 1:], reduction="none") * kept
+            return losses.sum(dim=1) / kept.sum(dim=1)
 
-        found, values = self._capture.gradients(losses, len(sentences), 1, differentiable=False)
-        unread = [name for name in self._names if name not in found.uses and name not in found.small]
+        gradients, values = self._capture.gradients(mean_losses, len(sentences), 1, differentiable=False)
+        unread = [name for name in self._names if name not in gradients.factored and name not in gradients.small]
         if unread:
             raise GradleakError(f"the gradient of {unread[0]} of {self.model.name} has no fast rule")
         with torch.no_grad():
-            squares = [own.flatten(1).square().sum(dim=1) for own in found.small.values()]
-            squares += [square(uses) for uses in found.uses.values()]
+            squares = [gradient.flatten(1).square().sum(dim=1) for gradient in gradients.small.values()]
+            squares += [squared_norm(summands) for summands in gradients.factored.values()]
             return values.detach(), torch.stack(squares).sum(dim=0).sqrt()

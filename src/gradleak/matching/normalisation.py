@@ -54,11 +54,11 @@ class _Normal(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None]:
         x, mean, normal, r = ctx.saved_tensors
         to_normal, to_r = grads
-        found = None if to_normal is None else _Derivative.apply(to_normal, normal, r, x.detach(), mean.detach())
+        to_x = None if to_normal is None else _Derivative.apply(to_normal, normal, r, x.detach(), mean.detach())
         if to_r is not None:
             through_r = normal * (to_r * r.square() / -x.shape[-1])
-            found = through_r if found is None else found + through_r
-        return found, None
+            to_x = through_r if to_x is None else to_x + through_r
+        return to_x, None
 
 
 class _Derivative(torch.autograd.Function):
@@ -66,16 +66,16 @@ class _Derivative(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, normal: Tensor, r: Tensor, x: Tensor, mean: Tensor) -> Tensor:
-        found = _apply_derivative(h, x, mean, r)
-        ctx.save_for_backward(h, normal, r, x, mean, found)
-        return found
+        derivative = _apply_derivative(h, x, mean, r)
+        ctx.save_for_backward(h, normal, r, x, mean, derivative)
+        return derivative
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        h, normal, r, x, mean, found = ctx.saved_tensors
+        h, normal, r, x, mean, derivative = ctx.saved_tensors
         (u,) = grads
         along_h = (h * normal).mean(dim=-1, keepdim=True)
         along_u = (u * normal).mean(dim=-1, keepdim=True)
         to_normal = (u * (along_h * -r)).addcmul_(h, along_u * -r)
-        to_r = (u * found).sum(dim=-1, keepdim=True) / r
+        to_r = (u * derivative).sum(dim=-1, keepdim=True) / r
         return _apply_derivative(u.contiguous(), x, mean, r), to_normal, to_r, None, None
