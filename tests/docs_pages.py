@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ DOCS = ROOT / "docs"
 # The pages for users, whose commands are all run; those of the others are only checked.
 GUIDES = (
     "quickstart", "flower", "finetunes", "choose-a-defence", "report", "verdict", "threat-models",
-    "write-an-attack", "write-a-defence", "faq", "index",
+    "write-an-attack", "write-a-defence", "extend", "settings", "faq", "index",
 )  # fmt: skip
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Single capitals, dots and brackets in a command say that something is to be filled in.
 _OPEN = re.compile(r"[A-Z]|…|\[.*|.*\]")
 _INDENTED = re.compile(r"(?:^    .*\n?)+", re.M)
+_CODE = re.compile(r"`([^`\n]+)`")
+# Groups of entry points, which look like modules, and folders that experiments write.
+ENTRY_POINTS = {f"gradleak.{kind}" for kind in "attacks image_attacks defenses metrics families modalities".split()}
+WRITTEN = {"cells/"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """The command lines of a shell text, as words; lines that end in a backslash go on, comments are left out."""
+    """The command lines of a shell text, as words; a backslash joins lines, comments are left out."""
     joined = text.replace("\\\n", " ")
     lines = (shlex.split(line, comments=True) for line in joined.splitlines())
     return [words for words in lines if words]
@@ -54,3 +59,29 @@ def shell_commands(page: Path) -> list[list[str]]:
             whole = [words for words in commands(block) if not any(map(_OPEN.fullmatch, words))]
             found += [words for words in whole if words[0] == "gradleak"]
     return found
+
+
+def imported_names(page: Path) -> list[tuple[str, str]]:
+    """What the Python of a page imports from this package, as module and name."""
+    texts = [block.text for block in blocks(page) if block.language == "python"]
+    texts += [line.strip() for line in re.findall(r"^    from gradleak.*$", _FENCE.sub("", page.read_text()), re.M)]
+    return [
+        (node.module or "", alias.name)
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gradleak")
+        for alias in node.names
+    ]
+
+
+def dotted_names(page: Path) -> list[str]:
+    """Modules, functions and classes of this package that the text of a page names in full."""
+    found = (re.match(r"gradleak(?:\.\w+)+", code) for code in _CODE.findall(_FENCE.sub("", page.read_text())))
+    return [match[0] for match in found if match and match[0] not in ENTRY_POINTS]
+
+
+def file_names(page: Path) -> list[str]:
+    """Files and folders of the repository that the text of a page names, such as `matching/rules.py`."""
+    text = _FENCE.sub("", page.read_text())
+    path = re.compile(r"(?:[\w-]+/)+(?:[\w-]+\.(?:py|yaml|json|md))?")
+    return [code for code in _CODE.findall(text) if path.fullmatch(code) and code not in WRITTEN]

@@ -1,22 +1,29 @@
-"""What the documentation says exists: commands, options, files, extras, links, code that compiles.
+"""What the documentation says exists: commands, options, files, extras, links, names, code that compiles.
 
 Commands are only parsed here; `tests/updates/integrations/test_docs_run.py` runs those of the guides.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import re
 import tomllib
 from collections.abc import Collection
+from functools import reduce
 from typing import Any
 
 import pytest
 import typer
-from docs_pages import DOCS, GUIDES, ROOT, blocks, commands, shell_commands
+from docs_pages import DOCS, GUIDES, ROOT, blocks, commands, dotted_names, file_names, imported_names, shell_commands
 
+import gradleak
+from gradleak import load_frontier, load_sweep
 from gradleak.cli import app
 
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
+EVERY_PAGE = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
@@ -63,11 +70,19 @@ def test_the_check_notices():
             check(commands(wrong)[0])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.stem)
+def test_links_to_headings_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([\w-]+)\)", page.read_text()):
+        text = (page.parent / target if target else page).read_text()
+        headings = (re.sub(r"[^\w\s-]", "", line.lower()) for line in re.findall(r"^#+ (.*)$", text, re.M))
+        assert anchor in {heading.strip().replace(" ", "-") for heading in headings}, f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -77,9 +92,67 @@ def test_python_compiles(page):
             compile(block.text, f"{page.name}", "exec")
 
 
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.stem)
+def test_names_of_ours_exist(page):
+    for dotted in [*(f"{module}.{name}" for module, name in imported_names(page)), *dotted_names(page)]:
+        assert _resolves(dotted), dotted
+
+
+def _resolves(dotted: str) -> bool:
+    """Whether a module, or an attribute of one, goes by this name."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        except ImportError:  # ours, but it needs a library that is not here
+            return True
+        try:
+            return reduce(getattr, parts[count:], module) is not None
+        except AttributeError:
+            return False
+    return False
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.stem)
+def test_files_of_ours_exist(page):
+    places = (ROOT, ROOT / "src" / "gradleak", page.parent)
+    written = {block.title for block in blocks(page)}
+    for name in file_names(page):
+        assert name in written or any((place / name).exists() for place in places), name
+
+
+def test_the_names_checks_notice(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("`gradleak.scenario` and `attacks/parts/x.py`\n\n```python\nfrom gradleak import audit_images\n```\n")
+    assert [_resolves(name) for name in dotted_names(page)] == [False]
+    assert file_names(page) == ["attacks/parts/x.py"]
+    assert imported_names(page) == [("gradleak", "audit_images")]
+    assert not hasattr(gradleak, "audit_images")
+
+
 def test_every_guide_is_in_the_index_and_in_the_site():
     index, site = (DOCS / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
-    for name in GUIDES:
-        assert name == "index" or f"({name}.md)" in index
     for page in PAGES:
-        assert f" {page.name}" in site
+        name = str(page.relative_to(DOCS))
+        assert f" {name}" in site
+        assert name == "index.md" or f"({name})" in index
+    assert set(GUIDES) <= {page.stem for page in PAGES}
+
+
+def test_examples_are_read():
+    examples = ROOT / "examples"
+    assert load_sweep(examples / "sweep.yaml").count == 24
+    for name in ("frontier.yaml", "defenses.yaml"):
+        assert load_frontier(examples / name, {}).attacks
+    for path in examples.glob("*.py"):
+        ast.parse(path.read_text())
+
+
+def test_the_page_of_settings_is_that_of_the_fields():
+    """Whoever adds a setting runs `python docs/make_settings.py`."""
+    spec = importlib.util.spec_from_file_location("make_settings", DOCS / "make_settings.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text() == module.page()
