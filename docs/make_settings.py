@@ -164,7 +164,11 @@ def _running() -> str:
         (option,) = kind.__metadata__
         shown = f" Default: {default}." if default else ""
         lines.append(f"| `--{name.replace('_', '-')}` | {option.help}{shown} |")
-    lines += ["", "Limits of one cell, as `--limits time=5m,memory=4GB` or `limits: {time: 5m}` in a sweep's file:", ""]
+    lines += [
+        "",
+        "Limits of one cell, as `--limits time=5m,memory=4GB` or `limits: {time: 5m}` in a sweep's file:",
+        "",
+    ]
     lines += ["| limit | |", "|---|---|"]
     lines += [f"| `{name}` | {field.description} |" for name, field in Limits.model_fields.items()]
     return "\n".join(lines) + "\n"

@@ -21,7 +21,9 @@ _OPEN = re.compile(r"[A-Z]|…|\[.*|.*\]")
 _INDENTED = re.compile(r"(?:^    .*\n?)+", re.M)
 _CODE = re.compile(r"`([^`\n]+)`")
 # Groups of entry points, which look like modules, and folders that experiments write.
-ENTRY_POINTS = {f"gradleak.{kind}" for kind in "attacks image_attacks defenses metrics families modalities".split()}
+ENTRY_POINTS = {
+    f"gradleak.{kind}" for kind in ["attacks", "image_attacks", "defenses", "metrics", "families", "modalities"]
+}
 WRITTEN = {"cells/"}
 
 

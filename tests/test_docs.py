@@ -125,7 +125,9 @@ def test_files_of_ours_exist(page):
 
 def test_the_names_checks_notice(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("`gradleak.scenario` and `attacks/parts/x.py`\n\n```python\nfrom gradleak import audit_images\n```\n")
+    page.write_text(
+        "`gradleak.scenario` and `attacks/parts/x.py`\n\n```python\nfrom gradleak import audit_images\n```\n"
+    )
     assert [_resolves(name) for name in dotted_names(page)] == [False]
     assert file_names(page) == ["attacks/parts/x.py"]
     assert imported_names(page) == [("gradleak", "audit_images")]

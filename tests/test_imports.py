@@ -31,7 +31,6 @@ ALLOWED = {
 ONLY_FOR_TYPES = {("models", "updates")}
 # Against the flow, and why.
 EXCEPTIONS = {
-    ("core", "models"): "assets ask models/hub.py whether the hub answers: it belongs into core",
     (
         "models",
         "matching",

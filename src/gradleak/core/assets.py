@@ -341,7 +341,7 @@ def _opened(archive: Path) -> Iterator[Callable[[str], IO[bytes]]]:
 def _from_hub(asset: Asset, source: HubSource, ready: Path, progress: Progress) -> None:
     from huggingface_hub import hf_hub_download
 
-    from gradleak.models.hub import reachable
+    from gradleak.core.hub import reachable
 
     if not reachable():
         raise _SourceError("the hub cannot be reached")

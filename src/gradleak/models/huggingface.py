@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.hub import reachable
 from gradleak.core.registry import suggest
 from gradleak.models.families import Task, family_of
-from gradleak.models.hub import reachable
 from gradleak.models.loading import Loading
 from gradleak.models.text import TextModel
 
