@@ -75,8 +75,10 @@ class SampleGradients:
     def _dense(self, name: str, captured: Gradients) -> Tensor | None:
         if name in captured.small:
             dense = captured.small[name]
-        elif name in captured.uses:
-            dense = sum((each.dense() for each in captured.uses[name][1:]), start=captured.uses[name][0].dense())
+        elif name in captured.factored:
+            dense = sum(
+                (each.dense() for each in captured.factored[name][1:]), start=captured.factored[name][0].dense()
+            )
         else:
             return None
         return dense.detach().reshape(-1, *self.shapes[name])
