@@ -90,9 +90,8 @@ def test_rule_reads_every_rows_gradient(name):
             torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
         if n in gradients.factored:
             dense = sum(each.dense() for each in gradients.factored[n])
-            torch.testing.assert_close(
-                squared_norm(gradients.factored[n]), dense.square().sum(dim=(1, 2)), rtol=1e-9, atol=1e-12
-            )
+            expected = dense.square().sum(dim=(1, 2))
+            torch.testing.assert_close(squared_norm(gradients.factored[n]), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_librarys_rms_norm():
