@@ -3,8 +3,9 @@
 import math
 
 import pytest
+from blobs import blobs
 
-from gradleak import Client
+from gradleak import Client, ImageClient, load_model
 from gradleak.clients.strength import norm, strength
 from gradleak.defenses.dpsgd import DpSgd
 
@@ -12,9 +13,9 @@ TEXTS, LABELS = ["We moved him to ward six.", "The loan was refused."], [0, 1]
 
 
 def measured(model, defenses, rule="fedsgd", observe="all"):
-    sender = Client(model, client=rule, defenses=defenses, observe=observe)
-    update = sender.update(TEXTS, LABELS, seed=3)
-    return update, strength(sender, update, TEXTS, LABELS, seed=3)
+    client = Client(model, client=rule, defenses=defenses, observe=observe)
+    update = client.update(TEXTS, LABELS, seed=3)
+    return update, strength(client, update, len(TEXTS), lambda other: other.update(TEXTS, LABELS, seed=3))
 
 
 @pytest.mark.parametrize(
@@ -37,11 +38,23 @@ def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
 
 def test_a_last_step_of_fewer_sentences_has_more_noise(tiny_bert):
     texts, labels, rule = [*TEXTS, "Your flight leaves at noon."], [0, 1, 0], "fedavg:batch=2,lr=0.001"
-    sender = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=5,clip=0.5"])
-    update = sender.update(texts, labels, seed=3)
+    client = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=5,clip=0.5"])
+    update = client.update(texts, labels, seed=3)
     plain = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, seed=3)
     added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
-    assert strength(sender, update, texts, labels, seed=3).noise == pytest.approx(added, rel=0.05)
+    expected = strength(client, update, len(texts), lambda other: other.update(texts, labels, seed=3))
+    assert expected.noise == pytest.approx(added, rel=0.05)
+
+
+def test_images_have_signal_and_noise_too():
+    pictures = blobs(2)
+    model = load_model(f"lenet:channels={pictures.shape[0]},size={pictures.shape[1]}")
+    client = ImageClient(model, defenses=["noise:sigma=0.01"])
+    update, plain = (each.update(pictures, seed=3) for each in (client, ImageClient(model)))
+    measured = strength(client, update, len(pictures), lambda other: other.update(pictures, seed=3))
+    added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
+    assert measured.signal == pytest.approx(norm(plain.tensors))
+    assert measured.noise == pytest.approx(added, rel=0.05)
 
 
 def test_without_noise_the_update_is_the_signal(tiny_bert):
@@ -56,7 +69,7 @@ def test_only_what_is_seen_counts_and_noises_add_up(tiny_bert):
     assert seen.noise == pytest.approx(0.05 * math.sqrt(sum(t.numel() for t in part.tensors.values())))
 
 
-def test_a_quiet_defence_forgets_the_noise_it_had_computed():
+def test_a_defence_without_noise_forgets_the_noise_it_had_computed():
     defense = DpSgd(noise=0.7)
     assert defense.multiplier == 0.7
-    assert defense.quiet().multiplier == 0
+    assert defense.without_noise().multiplier == 0

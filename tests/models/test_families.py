@@ -26,7 +26,7 @@ def test_every_role_is_one_matrix(tiny):
         assert set(ROLES) <= set(parts)
         shapes = [tuple(part.of(part.module.weight).shape) for part in parts.values()]
         assert all(len(shape) == 2 for shape in shapes)
-        owners = {(part.name, part.share) for part in parts.values()}
+        owners = {(part.name, part.block) for part in parts.values()}
         assert len(owners) == len(parts)
         width = tiny.token_embedding.shape[1]
         assert shapes[0] == (width, width)
@@ -42,7 +42,7 @@ def test_parts_compute_what_their_role_says(tiny):
     batch = tiny.encode(TEXTS)
     tiny.logits(ids=batch.ids, mask=batch.mask)
     hook.remove()
-    index, count = part.share
+    index, count = part.block
     bias = part.module.bias.chunk(count)[index] if part.module.bias is not None else 0
     expected = seen["y"].chunk(count, dim=-1)[index]
     torch.testing.assert_close(seen["x"] @ part.of(part.module.weight).T + bias, expected, rtol=1e-4, atol=1e-5)

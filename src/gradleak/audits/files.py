@@ -37,7 +37,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
         model = load_target(spec, progress)
         (batch,) = modality.draw(spec, data, model)
         update = modality.update(modality.client(spec, model), batch, spec.seed)
-        progress.say(observed(update, spec.observe, model).sentence)
+        progress.message(observed(update, spec.observe, model).sentence)
         update.save(folder)
         text = modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n"
         return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), text)
@@ -60,7 +60,7 @@ def attack_update(
                 raise GradleakError(f"the data holds nothing that an attack on {spec.model} could learn from")
         shared = load_update(update, model)
         for line in shared.manifest.provenance():
-            progress.say(line)
+            progress.message(line)
         context = AttackContext([derive_seed(spec.seed, 0)], budget, progress, auxiliary)
         (answer,) = run_attack(method_of(spec, model.modality), [shared], model, context)
         text = answer.model_dump_json(indent=2) + "\n"

@@ -16,7 +16,7 @@ from gradleak.core.identity import digest
 from gradleak.core.progress import Progress
 from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
-from gradleak.data.pictures import Pictures, apart, from_uris, read_pictures
+from gradleak.data.pictures import Pictures, disjoint, from_uris, read_pictures
 from gradleak.models.image import ImageModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.score import Score
@@ -43,7 +43,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
 
     def given(self, data: Any) -> ImageData:
         private, auxiliary = data if isinstance(data, tuple) else (data, None)
-        return ImageData(*apart(private, auxiliary))
+        return ImageData(*disjoint(private, auxiliary))
 
     def digest(self, data: ImageData) -> str:
         auxiliary = None if data.auxiliary is None else data.auxiliary.digest

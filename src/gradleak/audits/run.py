@@ -143,7 +143,7 @@ class ClientSide:
         if i == 0:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
-            progress.say(self.observed.sentence)
+            progress.message(self.observed.sentence)
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:

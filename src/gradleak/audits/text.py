@@ -68,7 +68,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     def client(self, spec: AuditSpec, model: TextModel) -> Client:
         return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: Client, batch: TextBatch, seed: int) -> Update:
+    def update(self, client: Any, batch: TextBatch, seed: int) -> Update:
         return client.update(batch.texts, batch.labels, seed)
 
     def learner(self, data: Rows, model: TextModel) -> TextLearner:
@@ -83,8 +83,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         batch = model.encode(truth.examples)
         content = {token for sentence in batch.sentences() for token in model.content(sentence)}
         names = model.tokenizer.convert_ids_to_tokens(list(content))
-        assert isinstance(trial.client, Client)
-        sent = strength(trial.client, trial.update, trial.batch.texts, trial.batch.labels, trial.client_seed)
+        client, batch_size, seed = trial.client, len(truth.examples), trial.client_seed
+        sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, seed))
         return {
             "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
             "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),

@@ -12,7 +12,7 @@ from gradleak.updates.update import Update
 
 
 class ImageClient(Sender):
-    """A federated client whose examples are images; it takes what `Client` takes.
+    """A federated client whose examples are images; it takes the same arguments as `Client`.
 
     >>> import numpy as np
     >>> from gradleak import ImageClient, load_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE, Known, Manifest
 from gradleak.updates.update import Update
 
-# What an attacker knows unless the audit says otherwise.
+# What an attacker knows by default.
 DEFAULT_KNOWN = ("batch_size",)
 
 
@@ -48,10 +48,10 @@ class Sender:
         """
         if model.modality != self.modality:
             raise GradleakError(f"{type(self).__name__} is for {self.modality}; {model.name} reads {model.examples}")
-        strange = sorted(set(known) - set(self.knowable))
-        if strange:
+        unknown = sorted(set(known) - set(self.knowable))
+        if unknown:
             raise GradleakError(
-                f"known: unknown value {strange[0]!r}; of {model.examples} there are {', '.join(self.knowable)}"
+                f"known: unknown value {unknown[0]!r}; of {model.examples} there are {', '.join(self.knowable)}"
             )
         self.model = model
         self.known = tuple(name for name in self.knowable if name in known)
@@ -59,6 +59,10 @@ class Sender:
         self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
         self.observe = observe
         self.observed = set(selected(observe, model))
+
+    def with_defenses(self, defenses: Sequence[Defense]) -> Self:
+        """The same client with another chain of defences."""
+        return type(self)(self.model, self.known, self.rule, defenses, self.observe)
 
     def send(self, batch: Examples, targets: Tensor, seed: int, facts: Mapping[str, Any]) -> Update:
         """Train on a batch and give what would be sent; `facts` are what an attacker could know of it."""
@@ -79,8 +83,8 @@ class Sender:
     def _defended(self, batch: Examples, targets: Tensor, seed: int) -> dict[str, Tensor]:
         """What the client computes from its batch, after all defences; `seed` fixes dropout and noise."""
         # Dropout draws from the seed itself; the same numbers once more would tie the defences' noise to it.
-        own = derive_seed(seed, "defences") if self.rule.mode == "train" else seed
-        generator = torch.Generator().manual_seed(own)
+        noise_seed = derive_seed(seed, "defences") if self.rule.mode == "train" else seed
+        generator = torch.Generator().manual_seed(noise_seed)
         names = list(self.model.parameters())
         for defense in self.defenses:
             names = defense.trained(names, self.model)

@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import Tensor
 
-from gradleak.clients.text import Client
+from gradleak.clients.sender import Sender
 from gradleak.updates.update import Update
+
+AnyClient = TypeVar("AnyClient", bound=Sender)
 
 
 @dataclass(frozen=True)
 class Strength:
     """Norms over all coordinates that the attacker sees.
 
-    signal: of what would have been sent without the noise. noise: of the noise, as the defences' settings
-    make expect.
+    signal: of what would have been sent without the noise. noise: of the noise, as expected from the defences'
+    settings.
     """
 
     signal: float
     noise: float
 
 
-def strength(
-    sender: Client, update: Update, texts: Sequence[str], labels: Sequence[int | str] | None, seed: int
-) -> Strength:
-    """Signal and noise of an update that this client made of these texts.
+def strength(client: AnyClient, update: Update, examples: int, send_again: Callable[[AnyClient], Update]) -> Strength:
+    """Signal and noise of an update that this client made of a number of examples.
 
-    What defences do after the last noise (rounding, signs, pruning) is left out: both norms are those of the moment
-    when the noise was added.
+    `send_again` makes a client send an update of the same examples with the same seed. What defences do after the
+    last noise (rounding, signs, pruning) is left out: both norms are those of the moment when the noise was added.
     """
-    spreads = [defense.spread(sender.rule, len(texts)) for defense in sender.defenses]
-    noisy = [number for number, spread in enumerate(spreads) if spread]
+    deviations = [defense.noise_std(client.rule, examples) for defense in client.defenses]
+    noisy = [number for number, deviation in enumerate(deviations) if deviation]
     if not noisy:
         return Strength(norm(update.tensors), 0.0)
-    quiet = [kept for d in sender.defenses[: noisy[-1] + 1] if (kept := d.quiet()) is not None]
-    plain = Client(sender.model, client=sender.rule, defenses=quiet, observe=sender.observe).update(
-        texts, labels, seed
-    )
+    kept = [defense.without_noise() for defense in client.defenses[: noisy[-1] + 1]]
+    plain = send_again(client.with_defenses([defense for defense in kept if defense is not None]))
     coordinates = sum(tensor.numel() for tensor in plain.tensors.values())
-    return Strength(norm(plain.tensors), math.hypot(*spreads) * math.sqrt(coordinates))
+    return Strength(norm(plain.tensors), math.hypot(*deviations) * math.sqrt(coordinates))
 
 
 def norm(tensors: Mapping[str, Tensor]) -> float:

@@ -28,7 +28,7 @@ class Client(Sender):
     def update(self, texts: Sequence[str], labels: Sequence[int | str] | None = None, seed: int = 0) -> Update:
         """Train on the texts and return what would be sent; `seed` fixes dropout and noise.
 
-        Classification needs a label a text: a class number, or a class name the model's config knows.
+        Classification needs one label per text: a class number, or a class name of the model's config.
         """
         if not texts:
             raise GradleakError("a client needs at least one text")
@@ -43,7 +43,7 @@ class Client(Sender):
             return None
         if labels is None or len(labels) != len(texts):
             raise GradleakError(
-                f"classification needs one label a text: {len(texts)} texts, {len(labels or ())} labels"
+                f"classification needs one label per text: {len(texts)} texts, {len(labels or ())} labels"
             )
         return [class_number(self.model, label) for label in labels]
 

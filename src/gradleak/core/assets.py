@@ -107,7 +107,7 @@ _ALL = (
     ),
     Asset(
         name="lpips",
-        summary="AlexNet and VGG16 with the weights of LPIPS; tells how alike two images look",
+        summary="AlexNet and VGG16 with the weights of LPIPS; measures how alike two images look",
         licence="BSD-2-Clause",
         files=(
             AssetFile("alexnet.ckpt", 9884491, "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"),
@@ -330,10 +330,10 @@ def _opened(archive: Path) -> Iterator[Callable[[str], IO[bytes]]]:
     with tarfile.open(archive) as packed:
 
         def open_file(name: str) -> IO[bytes]:
-            found = packed.extractfile(name)
-            if found is None:
+            stream = packed.extractfile(name)
+            if stream is None:
                 raise _SourceError(f"{name} of {archive.name} is not a file")
-            return found
+            return stream
 
         yield open_file
 
@@ -348,8 +348,8 @@ def _from_hub(asset: Asset, source: HubSource, ready: Path, progress: Progress) 
     progress.begin(f"fetching {asset.name}", asset.size, "bytes")
     try:
         for file in asset.files:
-            found = Path(hf_hub_download(source.repository, file.name, cache_dir=ready.parent / "hub"))
-            with found.open("rb") as stream:
+            place = Path(hf_hub_download(source.repository, file.name, cache_dir=ready.parent / "hub"))
+            with place.open("rb") as stream:
                 _store(asset, file, stream, ready)
             progress.advance(_folder_size(ready))
     except OSError as error:

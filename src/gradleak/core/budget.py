@@ -1,4 +1,4 @@
-"""How long an attack may run, and how it is made to stop early."""
+"""How long an attack may run, and how it is stopped early."""
 
 from __future__ import annotations
 

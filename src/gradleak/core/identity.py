@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = "gradleak"
 # Reached by imports, but they only show or record.
-_ASIDE = {"gradleak", "gradleak.core.environment", "gradleak.core.progress", "gradleak.version"}
+_NOT_COUNTED = {"gradleak", "gradleak.core.environment", "gradleak.core.progress", "gradleak.version"}
 
 
 def readable(name: str) -> str:
@@ -68,7 +68,7 @@ def reached(modules: Iterable[str]) -> set[str]:
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in names and name not in _ASIDE:
+        if name not in names and name not in _NOT_COUNTED:
             names.add(name)
             waiting += imports_of(name)
     return names

@@ -9,7 +9,7 @@ import torch
 
 from gradleak.core.errors import GradleakError
 
-# The share of free memory taken unless another is set.
+# The share of free memory that is used by default.
 SHARE = 0.5
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -30,13 +30,13 @@ _allowance: int | None = None
 
 
 def plan_with(allowance: int | None) -> None:
-    """From now on this process plans with so many bytes, whatever is free: others here count on the rest."""
+    """From now on this process plans with this many bytes, whatever is free: other processes count on the rest."""
     global _allowance
     _allowance = allowance
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free now, or that this process was set to plan with."""
+    """Bytes that are free now, or that `plan_with` has set."""
     if _allowance is not None:
         return _allowance
     if device.type == "cuda":

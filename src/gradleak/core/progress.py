@@ -1,4 +1,4 @@
-"""What long work tells whoever watches. The silent version is the default for the Python API."""
+"""Reports of long work to whoever watches. The silent version is the default for the Python API."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Progress:
         """Work named `what` starts; it is done when `total` units are."""
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
-        """So much is done. Attacks add their current loss and best text."""
+        """`done` of the `total` units are done. Attacks add their current loss and best text."""
 
-    def say(self, line: str) -> None:
-        """Something worth reading before the work goes on."""
+    def message(self, line: str) -> None:
+        """A line worth reading before the work continues."""
 
     def end(self) -> None:
         """The work begun last is over, finished or not."""

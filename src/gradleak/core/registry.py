@@ -116,13 +116,13 @@ class Registry(Generic[T]):
     @cached_property
     def _entry_points(self) -> dict[str, list[EntryPoint]]:
         """What installed packages add, by name; a name of ours is not theirs to take."""
-        found: dict[str, list[EntryPoint]] = {}
+        points: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             if point.name in self._entries:
                 warnings.warn(f"{_described(point)} is not used: there is a {self.kind} {point.name!r}", stacklevel=2)
-            elif point.value not in (other.value for other in found.get(point.name, ())):
-                found.setdefault(point.name, []).append(point)
-        return found
+            elif point.value not in (other.value for other in points.get(point.name, ())):
+                points.setdefault(point.name, []).append(point)
+        return points
 
     def _from_package(self, name: str) -> Any:
         point, *others = self._entry_points[name]
@@ -131,7 +131,7 @@ class Registry(Generic[T]):
             raise GradleakError(f"{self.kind} {name!r} is registered twice: by {both}")
         try:
             return point.load()
-        except Exception as error:  # whatever goes wrong in a stranger's module
+        except Exception as error:  # whatever goes wrong in another's module
             raise GradleakError(f"{self.kind} {name!r}: {_described(point)} cannot be loaded: {error}") from error
 
     def _from_file(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""YAML files, read as what a stranger may have written."""
+"""YAML files, read as hostile input."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class _ClassFiles:
-    """A corpus with a plain text file a class."""
+    """A corpus with one plain text file per class."""
 
     classes: tuple[tuple[str, ...], ...]
 
@@ -99,8 +99,8 @@ def image_file(source: str | Path) -> Path:
 def _named(source: str | Path) -> tuple[str, Path | None]:
     """The name and the folder of a corpus; no folder for a file."""
     name, at, folder = str(source).partition("@")
-    known = at and (name.isidentifier() and not Path(source).exists())
-    return name, Path(folder or ".") if known else None
+    is_corpus = at and (name.isidentifier() and not Path(source).exists())
+    return name, Path(folder or ".") if is_corpus else None
 
 
 def _first(name: str, folder: Path, files: tuple[str, ...]) -> Path:

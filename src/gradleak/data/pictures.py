@@ -22,7 +22,7 @@ PRIVATE, AUXILIARY = ("x_test", "y_test"), ("x_train", "y_train")
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images as bytes, (count, channels, height, width), and a class each."""
+    """Images as bytes, (count, channels, height, width), with their classes."""
 
     pixels: Pixels
     labels: tuple[int, ...]
@@ -52,9 +52,9 @@ class Pictures:
     @property
     def digest(self) -> str:
         """A hash of all images and classes."""
-        found = hashlib.sha256(repr((self.pixels.shape, self.labels)).encode())
-        found.update(np.ascontiguousarray(self.pixels).tobytes())
-        return found.hexdigest()[:32]
+        digest = hashlib.sha256(repr((self.pixels.shape, self.labels)).encode())
+        digest.update(np.ascontiguousarray(self.pixels).tobytes())
+        return digest.hexdigest()[:32]
 
 
 def to_bytes(values: Tensor) -> Pixels:
@@ -88,20 +88,20 @@ def read_pictures(path: str | Path) -> tuple[Pictures, Pictures | None]:
             if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
                 raise GradleakError(f"{place} holds more than {MAX_BYTES >> 30} GB")
         with np.load(place, allow_pickle=False) as arrays:
-            found = {key: arrays[key] for key in (*PRIVATE, *AUXILIARY) if key in arrays.files}
+            stored = {key: arrays[key] for key in (*PRIVATE, *AUXILIARY) if key in arrays.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise GradleakError(f"{place} is not an .npz file of plain arrays") from error
-    private = _pictures(place, found, *PRIVATE)
+    private = _pictures(place, stored, *PRIVATE)
     if private is None:
         raise GradleakError(f"{place} holds no {PRIVATE[0]} with the images to audit")
-    auxiliary = _pictures(place, found, *AUXILIARY)
+    auxiliary = _pictures(place, stored, *AUXILIARY)
     if auxiliary is not None and auxiliary.shape != private.shape:
         raise GradleakError(f"{place}: images of {AUXILIARY[0]} and {PRIVATE[0]} differ in shape")
-    return apart(private, auxiliary)
+    return disjoint(private, auxiliary)
 
 
-def apart(private: Pictures, auxiliary: Pictures | None) -> tuple[Pictures, Pictures | None]:
-    """Both, no auxiliary image being private too: one who holds an image need not read it off an update."""
+def disjoint(private: Pictures, auxiliary: Pictures | None) -> tuple[Pictures, Pictures | None]:
+    """Both, without auxiliary images that are private too: whoever holds an image need not read it off an update."""
     return private, auxiliary.without(private) or None if auxiliary else None
 
 
@@ -112,6 +112,6 @@ def _pictures(place: Path, arrays: dict[str, Any], images: str, classes: str) ->
     if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not len(pixels):
         raise GradleakError(f"{place}: {images} is not an array of images of bytes, (count, height, width, channels)")
     if labels is None or labels.shape != (len(pixels),) or labels.dtype.kind not in "iu":
-        raise GradleakError(f"{place}: {classes} is not one class number an image of {images}")
+        raise GradleakError(f"{place}: {classes} is not one class number per image of {images}")
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     return Pictures(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), tuple(int(label) for label in labels))

@@ -67,7 +67,7 @@ def _read(path: Path, text_column: str | None, label_column: str | None) -> Iter
     kind = path.suffix.lower()
     if kind == ".txt":
         if text_column or label_column:
-            raise GradleakError(f"{path} is plain text, one example a line: it has no columns")
+            raise GradleakError(f"{path} is plain text, one example per line: it has no columns")
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         return (Row(line.strip()) for line in lines if line.strip())
     if kind in (".csv", ".tsv"):
@@ -105,18 +105,18 @@ def _tabular(path: Path, delimiter: str, text_column: str | None, label_column: 
 def _column(
     path: Path, first: Sequence[str], wanted: str | None, usual: Sequence[str], *, required: bool
 ) -> int | None:
-    """The 0-based index of a column given by name or 1-based number, or found by its usual names."""
+    """The 0-based index of a column given by name or 1-based number, or by its usual names."""
     names = [name.strip() for name in first]
     if wanted is None:
         lowered = [name.lower() for name in names]
-        found = next((lowered.index(name) for name in usual if name in lowered), None)
-        if found is None and required:
+        index = next((lowered.index(name) for name in usual if name in lowered), None)
+        if index is None and required:
             if len(names) == 1:
                 return 0
             raise GradleakError(
-                f"{path}: which column holds the text? Say --text-column NAME or NUMBER (1 to {len(names)})"
+                f"{path}: which column holds the text? Give --text-column NAME or NUMBER (1 to {len(names)})"
             )
-        return found
+        return index
     if wanted in names:
         return names.index(wanted)
     if _is_number(wanted):
@@ -133,7 +133,7 @@ def _is_header(
     text_at: int,
     label_at: int | None,
 ) -> bool:
-    """A first line is a header if a column was found in it by name, or if it reads like one."""
+    """A first line is a header if it names a column that was asked for, or reads like a header."""
     names = [name.strip() for name in first]
     asked = [column for column in (text_column, label_column) if column is not None]
     if any(column in names for column in asked) or (text_column is None and len(names) > 1):

@@ -1,4 +1,4 @@
-"""Texts cut into pieces of exactly so many tokens, as language models are trained on them."""
+"""Texts cut into pieces of a fixed number of tokens, as language models are trained on them."""
 
 from __future__ import annotations
 

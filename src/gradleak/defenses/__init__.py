@@ -43,13 +43,13 @@ def known_defenses(specs: Sequence[str]) -> list[Defense | None]:
     >>> known_defenses(["sign", "somebodys.module:Defence:x=1", "noise:sigma=-1"])
     [SignCompression(), None, None]
     """
-    found: list[Defense | None] = []
+    defenses: list[Defense | None] = []
     for spec in specs:
         try:
-            found.append(_parsed(spec) if split_parameters(spec)[0] in DEFENSES else None)
+            defenses.append(_parsed(spec) if split_parameters(spec)[0] in DEFENSES else None)
         except GradleakError:
-            found.append(None)
-    return found
+            defenses.append(None)
+    return defenses
 
 
 def _parsed(spec: str) -> Defense:

@@ -15,7 +15,7 @@ MOST_NOISE = 1e4
 
 @functools.cache
 def epsilon(noise: float, sample_rate: float, steps: int, delta: float) -> float:
-    """ε of so many steps of DP-SGD, each on a random share of the rows.
+    """ε of `steps` steps of DP-SGD, each on a random share of the rows.
 
     >>> round(epsilon(1.0, 0.01, 1000, 1e-5), 1)
     1.8

@@ -21,7 +21,7 @@ Leaves = Literal["signs", "largest", "some"]
 
 
 class Defense(BaseModel, ABC):
-    """A subclass says in a sentence what it does and what it tells, and has its strengths as fields.
+    """A subclass has a sentence on what it does, one on what it reveals, and its strengths as fields.
 
     It overrides the place where it acts: which parameters are trained, how a local step's gradient is computed, or
     what is done to the tensors that are sent.
@@ -31,7 +31,7 @@ class Defense(BaseModel, ABC):
 
     summary: ClassVar[str]
     reveals: ClassVar[str]
-    # Attacks and the verdict ask for these. Of a defence that says nothing, the worst is believed.
+    # Attacks and the verdict ask for these. The defaults are the worst case.
     random: ClassVar[bool] = True  # the same gradient is sent differently each time
     coordinatewise: ClassVar[bool] = False  # every coordinate is treated alone, or a tensor is sent whole or not
     lossy: ClassVar[bool] = True  # values are rounded or taken away
@@ -60,19 +60,19 @@ class Defense(BaseModel, ABC):
     def apply_many(
         self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        """What `apply` does to each of many updates, given as (updates, *shape) a tensor."""
+        """What `apply` does to each of many updates, given as tensors of shape (updates, *shape)."""
         if self.coordinatewise:
             return self.apply(tensors, model, generator)
         updates = len(next(iter(tensors.values())))
         sent = [self.apply({name: t[i] for name, t in tensors.items()}, model, generator) for i in range(updates)]
-        return {name: torch.stack([one[name] for one in sent]) for name in sent[0]}
+        return {name: torch.stack([update[name] for update in sent]) for name in sent[0]}
 
-    def spread(self, rule: ClientRule, sentences: int) -> float:
+    def noise_std(self, rule: ClientRule, examples: int) -> float:
         """Standard deviation of the noise it puts on a coordinate of the update; 0 if it adds none."""
         return 0.0
 
-    def quiet(self) -> Self | None:
-        """The same without its noise; None if nothing else is left of it."""
+    def without_noise(self) -> Self | None:
+        """The same defence without its noise; None if it does nothing else."""
         return self
 
     def guarantee(self) -> str | None:

@@ -29,7 +29,7 @@ def parse_chain(spec: str | Sequence[str]) -> Chain:
         return ()
     if not all(chain):
         raise GradleakError(f"{spec!r} names no defence; write {NONE!r} for no defence")
-    chain_gradient(parse_defenses(chain), torch.Generator())  # refuse a wrong one before any work
+    chain_gradient(parse_defenses(chain), torch.Generator())  # refuse a wrong chain before any work
     return chain
 
 
@@ -41,8 +41,10 @@ def parse_chains(specs: Sequence[str | Sequence[str]]) -> list[Chain]:
 def chain_list(value: object) -> list[str | list[str]]:
     """What a configuration file lists as settings, if it has the right form."""
 
-    def is_chain(one: object) -> bool:
-        return isinstance(one, str) or (isinstance(one, list | tuple) and all(isinstance(part, str) for part in one))
+    def is_chain(entry: object) -> bool:
+        return isinstance(entry, str) or (
+            isinstance(entry, list | tuple) and all(isinstance(part, str) for part in entry)
+        )
 
     if not isinstance(value, list | tuple) or not all(map(is_chain, value)):
         raise ValueError("must be a list; each entry a text such as 'noise:sigma=0.01' or a list of such texts")
@@ -72,7 +74,7 @@ def label(chain: Chain) -> str:
 
 
 def canonical(chain: Chain) -> list[str]:
-    """The same for every way to write the same setting: all values said.
+    """The chain with all values written out, the same for every way to write it.
 
     >>> canonical(("frozen",))
     ['frozen:parts=embeddings']

@@ -34,7 +34,7 @@ class DpSgd(Defense):
     @model_validator(mode="after")
     def _one_strength(self) -> Self:
         if (self.noise is None) == (self.epsilon is None):
-            raise ValueError("say either noise or epsilon")
+            raise ValueError("give either noise or epsilon")
         if self.epsilon is not None and None in (self.rows, self.steps, self.batch):
             raise ValueError("epsilon needs rows, steps and batch of the training")
         if self.rows is not None and self.batch is not None and self.batch > self.rows:
@@ -43,20 +43,25 @@ class DpSgd(Defense):
 
     @functools.cached_property
     def multiplier(self) -> float:
-        """The noise multiplier, said or computed from ε."""
+        """The noise multiplier, as given or computed from ε."""
         if self.noise is not None:
             return self.noise
-        target, rows, batch, steps = self.epsilon or 0.0, self.rows or 1, self.batch or 1, self.steps or 1  # all said
+        target, rows, batch, steps = (
+            self.epsilon or 0.0,
+            self.rows or 1,
+            self.batch or 1,
+            self.steps or 1,
+        )  # all given
         return noise_for(target, batch / rows, steps, self.delta)
 
-    def spread(self, rule: ClientRule, sentences: int) -> float:
-        """Noise on the mean of a step's sentences; local steps of SGD add up theirs, scaled by the step size."""
+    def noise_std(self, rule: ClientRule, examples: int) -> float:
+        """Noise on the mean of a step's examples; local steps of SGD add up theirs, scaled by the step size."""
         if rule.name == "fedsgd":
-            return self.multiplier * self.clip / sentences
-        sizes = [min(rule.batch, sentences - first) for first in range(0, sentences, rule.batch)]
+            return self.multiplier * self.clip / examples
+        sizes = [min(rule.batch, examples - first) for first in range(0, examples, rule.batch)]
         return rule.lr * self.multiplier * self.clip * (rule.epochs * sum(1 / size**2 for size in sizes)) ** 0.5
 
-    def quiet(self) -> Self:
+    def without_noise(self) -> Self:
         # A copy would keep the multiplier that was computed.
         return type(self).model_validate(self.model_dump() | {"noise": 0.0, "epsilon": None})
 
@@ -98,7 +103,7 @@ def _private_gradient(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
         sampled = GradSampleModule(local.module, loss_reduction="mean", strict=False)
-        local.own_losses(batch, targets).mean().backward()
+        local.example_losses(batch, targets).mean().backward()
         reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
         _check_sentences(reached, len(batch))
         optimizer = DPOptimizer(
@@ -121,15 +126,15 @@ def _capture_where_parameters_are(model: Target) -> None:
 
 
 def _sample(parameter: Tensor) -> Any:
-    """What Opacus found: one gradient a sentence."""
+    """What Opacus computed: one gradient per sentence."""
     return getattr(parameter, "grad_sample", None)
 
 
 def _check_sentences(parameters: Mapping[str, Tensor], sentences: int) -> None:
     for name, parameter in parameters.items():
-        found = _sample(parameter)
-        if isinstance(found, list) or len(found) != sentences:
+        samples = _sample(parameter)
+        if isinstance(samples, list) or len(samples) != sentences:
             raise GradleakError(
-                f"dpsgd: Opacus cannot tell what single sentences add to {name}; freeze it: "
+                f"dpsgd: Opacus cannot separate what single sentences add to {name}; freeze it: "
                 f"frozen:parts=none,names={name}"
             )

@@ -17,7 +17,7 @@ class Masking(Defense):
     reveals = "which coordinates were masked: they are zero"
     coordinatewise, leaves = True, "some"
 
-    ratio: float = Field(gt=0, lt=1, description="chance of a coordinate to be set to zero")
+    ratio: float = Field(gt=0, lt=1, description="probability that a coordinate is set to zero")
 
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         masked = {}

@@ -20,10 +20,10 @@ class GaussianNoise(Defense):
 
     sigma: float = Field(gt=0, description="standard deviation of the noise on one coordinate")
 
-    def spread(self, rule: ClientRule, sentences: int) -> float:
+    def noise_std(self, rule: ClientRule, examples: int) -> float:
         return self.sigma
 
-    def quiet(self) -> None:
+    def without_noise(self) -> None:
         return None
 
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradleak.defenses.base import Defense
 from gradleak.models.base import Target
 
-# One coordinate of so many is looked at to guess where the limit lies.
+# One of this many coordinates is looked at to guess where the limit lies.
 SAMPLED = 32
 
 
@@ -55,7 +55,7 @@ class Pruning(Defense):
 
 
 def magnitude_limit(tensors: Mapping[str, Tensor], ratio: float) -> float:
-    """The size that so large a share of all coordinates does not exceed.
+    """The size that a share `ratio` of all coordinates does not exceed.
 
     >>> magnitude_limit({"a": torch.tensor([1.0, -4.0]), "b": torch.tensor([[3.0], [2.0]])}, 0.5)
     2.0
@@ -65,16 +65,16 @@ def magnitude_limit(tensors: Mapping[str, Tensor], ratio: float) -> float:
 
 
 def magnitude_limits(sizes: Tensor, ratio: float) -> Tensor:
-    """For every row the size that so large a share of its coordinates does not exceed, as `magnitude_limit`.
+    """For every row the size that a share `ratio` of its coordinates does not exceed, as `magnitude_limit`.
 
-    A sample tells a bound that the limit is certainly or almost certainly above; only what lies above it is ordered.
+    A sample gives a bound that the limit is almost certainly above; only what lies above it is sorted.
 
     >>> magnitude_limits(torch.tensor([[1.0, 4.0, 3.0, 2.0]]), 0.5).tolist()
     [2.0]
     """
     count = sizes.shape[1]
     rank = pruned_count(count, ratio)
-    above = count - rank + 1  # the limit is so far from the top
+    above = count - rank + 1  # the limit's rank from the top
     sample = sizes[:, ::SAMPLED]
     wanted = min(sample.shape[1], int(1.3 * above / SAMPLED) + 16)
     floors = sample.topk(wanted, dim=1).values[:, -1]
@@ -88,5 +88,5 @@ def magnitude_limits(sizes: Tensor, ratio: float) -> Tensor:
 
 
 def pruned_count(coordinates: int, ratio: float) -> int:
-    """How many of so many coordinates are set to zero, one at least."""
+    """How many of the coordinates are set to zero, at least one."""
     return max(1, round(ratio * coordinates))

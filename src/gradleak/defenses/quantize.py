@@ -1,4 +1,4 @@
-"""Sending a few bits a coordinate."""
+"""Sending a few bits per coordinate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Quantization(Defense):
     reveals = "the spacing of a tensor's values, which bounds the error on each"
     random = False
 
-    bits: int = Field(8, ge=2, le=16, description="bits a coordinate")
+    bits: int = Field(8, ge=2, le=16, description="bits per coordinate")
 
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         return {name: rounded(tensor, self.bits) for name, tensor in tensors.items()}

@@ -53,7 +53,7 @@ def matched_in_each(
 def _matched(model: TextModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None) -> list[str]:
     """The same of updates that all hold the same tensors."""
     keys = [layer["key"] for layer in model.adapter.parts]
-    unusable = {f"{key.name}.bias" for key in keys if key.share == (0, 1)}
+    unusable = {f"{key.name}.bias" for key in keys if key.block == (0, 1)}
     unusable.add(model.adapter.parameter_of(model.adapter.token_embedding))
     shared = [n for n in model.parameters() if n not in unusable and n in targets[0]]
     wanted = [name for name in shared if only is None or name in only]

@@ -24,12 +24,12 @@ class Carrier:
 
 @dataclass(frozen=True)
 class Part:
-    """One linear module of one layer, or one share of a fused one."""
+    """One linear module of one layer, or one block of a fused one."""
 
     role: str
     name: str
     module: nn.Module
-    share: tuple[int, int] = (0, 1)
+    block: tuple[int, int] = (0, 1)  # which of how many blocks of a fused module
     transposed: bool = False  # the module stores (inputs, outputs)
 
     @property
@@ -43,7 +43,7 @@ class Part:
         return [self.weight_name, *factors]
 
     def carrier(self, tensors: Mapping[str, torch.Tensor]) -> Carrier | None:
-        """What of an update tells this part's inputs, (outputs, inputs); None if nothing does.
+        """The tensor of an update that reveals this part's inputs, (outputs, inputs); None if there is none.
 
         The gradient of LoRA's A factor has the inputs as its rows, unless B is still zero. Then B's has them seen
         through A.
@@ -60,8 +60,8 @@ class Part:
 
     @property
     def _factors(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = getattr(self.module, "lora_A", {})
-        return found
+        factors: Mapping[str, Any] = getattr(self.module, "lora_A", {})
+        return factors
 
     @property
     def _adapters(self) -> list[str]:
@@ -70,12 +70,12 @@ class Part:
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """This part's (outputs, inputs) matrix out of a tensor shaped like the module's weight."""
         matrix = tensor.T if self.transposed else tensor
-        index, count = self.share
+        index, count = self.block
         return matrix.chunk(count, dim=0)[index]
 
 
 class Adapter:
-    """Says where embeddings, positions, layers, their linear modules and the head of a model are."""
+    """Where embeddings, positions, layers, their linear modules and the head of a model are."""
 
     def __init__(self, model: Any, family: Family, task: Task) -> None:
         if task not in family.tasks:
@@ -107,10 +107,10 @@ class Adapter:
         return [m for module in self.head for m in module.modules() if isinstance(m, nn.Linear)][-1]
 
     def _part(self, layer: nn.Module, role: str, where: str | Fused) -> Part:
-        path, share = (where.path, (where.index, where.count)) if isinstance(where, Fused) else (where, (0, 1))
+        path, block = (where.path, (where.index, where.count)) if isinstance(where, Fused) else (where, (0, 1))
         module = layer.get_submodule(path)
         transposed = type(module).__name__ in self.family.transposed
-        return Part(role, self.name_of(module), module, share, transposed)
+        return Part(role, self.name_of(module), module, block, transposed)
 
 
 def _maybe(base: nn.Module, path: str | None) -> Any:

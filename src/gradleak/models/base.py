@@ -92,7 +92,7 @@ class Target(ABC):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of all weights, so that an update can tell whether it was made with this very model."""
+        """A hash of all weights, which shows whether an update was made with this very model."""
         return fingerprint_of(dict(self.module.named_parameters()))
 
     @abstractmethod
@@ -108,8 +108,8 @@ class Target(ABC):
         """The mean loss of a batch, as a client trains with it."""
 
     @abstractmethod
-    def own_losses(self, batch: Any, targets: Tensor) -> Tensor:
-        """Every example's own loss, (batch,), computed so that Opacus can tell the examples apart."""
+    def example_losses(self, batch: Any, targets: Tensor) -> Tensor:
+        """The loss of every example, (batch,), computed so that Opacus can separate the examples."""
 
     @abstractmethod
     def check_known(self, known: Known) -> None:

@@ -115,7 +115,7 @@ def _draw(module: Any, missing: set[str], config: Any, seed: int) -> None:
 
 
 def task_of(module: Any) -> Task:
-    """What a Hugging Face model is for: what its class says, or its configuration."""
+    """The task of a Hugging Face model, by its class or its configuration."""
     return _task_of_class(type(module).__name__) or _default_task(module.config)
 
 
@@ -136,7 +136,7 @@ def _task_of_class(name: str) -> Task | None:
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Say in one line what is wrong with a model's files; the libraries that read them raise errors of any kind."""
+    """Report in one line what is wrong with a model's files; the libraries that read them raise any kind of error."""
     try:
         yield
     except Exception as error:
@@ -153,7 +153,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the library's reports and bars off the terminal; our errors say what matters."""
+    """Keep the library's reports and bars off the terminal; our errors have what matters."""
     from transformers.utils import logging as library
 
     level, bars = library.get_verbosity(), library.is_progress_bar_enabled()

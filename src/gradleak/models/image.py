@@ -36,7 +36,7 @@ class ImageBatch:
 class ImageModel(Target):
     """A torch module that gives class logits for images with values from 0 to 1.
 
-    Normalisation belongs into the module. The last linear layer is taken to be the one that tells the classes.
+    Normalisation belongs into the module. The last linear layer is taken to be the one that gives the class logits.
 
     >>> from gradleak import load_model
     >>> model = load_model("lenet:seed=3")
@@ -85,7 +85,7 @@ class ImageModel(Target):
         return {role: [names[id(parameter)]] for role, parameter in own}
 
     def layer_parameters(self, number: int) -> list[str]:
-        """Its own ones: modules inside it that have some are layers themselves."""
+        """The parameters of the module itself: modules inside it that have parameters are layers of their own."""
         own = {name for names in self.layer_tensors(number).values() for name in names}
         return [name for name in self.parameters() if name in own]
 
@@ -96,7 +96,7 @@ class ImageModel(Target):
     def batch_loss(self, batch: ImageBatch, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(batch.pixels), targets)
 
-    def own_losses(self, batch: ImageBatch, targets: Tensor) -> Tensor:
+    def example_losses(self, batch: ImageBatch, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(batch.pixels), targets, reduction="none")
 
     def check_known(self, known: Known) -> None:
@@ -106,9 +106,9 @@ class ImageModel(Target):
 
     def check_labels(self, labels: tuple[int, ...]) -> None:
         """Refuse classes the model does not have."""
-        strange = [label for label in labels if not 0 <= label < self.num_labels]
-        if strange:
-            raise GradleakError(f"label {strange[0]} is out of range: {self.name} has {self.num_labels} classes")
+        unknown = [label for label in labels if not 0 <= label < self.num_labels]
+        if unknown:
+            raise GradleakError(f"label {unknown[0]} is out of range: {self.name} has {self.num_labels} classes")
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Refuse images the model does not take."""
@@ -140,7 +140,7 @@ def _check_output(model: ImageModel) -> None:
 def _last_linear(module: nn.Module) -> str:
     names = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
     if not names:
-        raise GradleakError(f"{type(module).__name__} has no linear layer that could tell its classes")
+        raise GradleakError(f"{type(module).__name__} has no linear layer that could give class logits")
     return names[-1]
 
 

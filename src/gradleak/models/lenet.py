@@ -42,7 +42,7 @@ class LeNet(nn.Module):
             nn.Sigmoid(),
             nn.Flatten(),
         )
-        side = (options.size + 3) // 4  # halved twice, rounded up
+        side = (options.size + 3) // 4  # two strides of 2, rounded up
         self.head = nn.Linear(WIDTH * side * side, options.classes)
         generator = torch.Generator().manual_seed(options.seed)
         with torch.no_grad():

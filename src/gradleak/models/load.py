@@ -14,11 +14,11 @@ from gradleak.core.files import output_folder
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
-from gradleak.models.drawn import LTI
 from gradleak.models.huggingface import is_hugging_face, load_files, load_object, quiet, reading
 from gradleak.models.image import ImageModel, load_module
 from gradleak.models.lenet import LENET
 from gradleak.models.loading import BuiltIn, Loading, resolve_device
+from gradleak.models.lti import LTI
 from gradleak.models.tasks import Modality, Task
 from gradleak.models.text import TextModel
 
@@ -67,7 +67,7 @@ def load_model(
 
 
 def load_text_model(source: Any, **how: Any) -> TextModel:
-    """The same where only a text model will do; the keywords are those of `load_model`."""
+    """A model that must be of text; the keywords are those of `load_model`."""
     model = load_model(source, **how)
     if not isinstance(model, TextModel):
         raise GradleakError(f"{model.name} reads {model.examples}, and a text model is needed here")
@@ -80,8 +80,8 @@ def modality_of_source(source: str) -> Modality:
     >>> modality_of_source("lenet:seed=3"), modality_of_source("some/folder")
     ('images', 'text')
     """
-    found = _built_in(source)
-    return "images" if found is not None and found.task == "image-classification" else "text"
+    built_in = _built_in(source)
+    return "images" if built_in is not None and built_in.task == "image-classification" else "text"
 
 
 def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
@@ -96,10 +96,10 @@ def _load(source: Any, how: Loading) -> Target:
     if not isinstance(source, str | Path):
         return load_object(source, how)
     name = str(source)
-    found = _built_in(name)
-    if found is not None:
+    built_in = _built_in(name)
+    if built_in is not None:
         kind, values = split_parameters(name, modules=False)
-        return found.load(name, validated(found.options, values, f"model {kind!r}"), how)
+        return built_in.load(name, validated(built_in.options, values, f"model {kind!r}"), how)
     try:
         adapted = (Path(name) / "adapter_config.json").is_file()
     except OSError as error:
@@ -129,7 +129,7 @@ def _load_adapted(folder: str, how: Loading) -> TextModel:
 
 
 class NoValues(BaseModel):
-    """A name that sets nothing."""
+    """A built-in name without settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,6 +1,6 @@
 """Which parameters of a model a selection means.
 
-They are found by what they do, by the identity of modules, never by a piece of a name.
+Parameters are identified by the modules that own them, never by a piece of a name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def count_parameters(names: Iterable[str], model: Target) -> int:
 
 
 def share_of(names: Iterable[str], model: Target) -> float:
-    """The same in percent of all that is trained."""
+    """How many percent of all that is trained these parameters are."""
     return 100 * count_parameters(names, model) / count_parameters(model.parameters(), model)
 
 

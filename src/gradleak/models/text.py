@@ -50,7 +50,7 @@ class Batch:
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
 
 
-# What a model's configuration says of how it was saved, not of what it computes.
+# Entries of a model's configuration about how it was saved, not about what it computes.
 _ABOUT_FILES = ("transformers_version", "torch_dtype", "dtype", "architectures", "name_or_path")
 
 
@@ -138,6 +138,7 @@ class TextModel(Target):
 
     @property
     def token_embedding(self) -> Tensor:
+        """The weight of the token embedding, (vocabulary, width)."""
         return self.adapter.token_embedding.weight.detach()
 
     @functools.cached_property
@@ -155,7 +156,7 @@ class TextModel(Target):
 
     def encode(self, texts: Sequence[str]) -> Batch:
         """Tokens of the texts, padded on the right. A text the model cannot take whole is an error."""
-        # verbose=False: we say it ourselves, and refuse, where the tokenizer would only warn
+        # verbose=False: the tokenizer would warn of what is refused below
         rows = [self.tokenizer(text, verbose=False)["input_ids"] for text in texts]
         for number, row in enumerate(rows, start=1):
             if len(row) > self.max_length:
@@ -194,7 +195,7 @@ class TextModel(Target):
         return [i for i in ids if i not in special]
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Word embeddings of token ids: the form in which attackers hold their dummies."""
+        """Embeddings of token ids: the form in which attackers hold their dummies."""
         return self.token_embedding[ids]
 
     # --- loss -------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ class TextModel(Target):
         mask: Tensor,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Logits of a right-padded batch given as tokens or as word embeddings.
+        """Logits of a right-padded batch given as tokens or as token embeddings.
 
         Classification gives (batch, classes), causal language models (batch, positions, vocabulary). `positions`
         are rows of the position table, if they are not to be counted by the model itself.
@@ -240,10 +241,10 @@ class TextModel(Target):
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
 
-    def own_losses(self, batch: Batch, targets: Tensor) -> Tensor:
-        """Every sentence's own loss, (batch,): for a language model the mean over its tokens."""
+    def example_losses(self, batch: Batch, targets: Tensor) -> Tensor:
+        """The loss of every sentence, (batch,): for a language model the mean over its tokens."""
         positions = None
-        if self.adapter.positions is not None:  # a row each, so that Opacus can tell the sentences apart
+        if self.adapter.positions is not None:  # one row per sentence, so that Opacus can separate the sentences
             first = self.adapter.family.first_position
             counted = torch.arange(first, first + batch.ids.shape[1], device=batch.ids.device)
             positions = counted.expand(batch.ids.shape).contiguous()

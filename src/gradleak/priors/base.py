@@ -18,11 +18,11 @@ class Prior(Protocol):
     name: str
 
     def nll(self, sentences: Sequence[Sequence[int]]) -> Tensor:
-        """Mean negative log-likelihood a token of every sentence, in nats."""
+        """Mean negative log-likelihood per token of every sentence, in nats."""
         ...
 
     def sample(self, length: int, generator: torch.Generator) -> list[int]:
-        """A random sentence of so many tokens."""
+        """A random sentence of `length` tokens."""
         ...
 
 

@@ -37,12 +37,12 @@ class CausalPrior:
         """Load the language model by folder or hub id."""
         device = str(target.device)
         language_model = load_text_model(source, task="causal-lm", device=device, progress=progress)
-        language_model.module.bfloat16()  # twice as fast where the processor can, and orders do not hang on it
+        language_model.module.bfloat16()  # twice as fast where the processor can; rankings do not depend on it
         return cls(language_model, target)
 
     @torch.no_grad()
     def nll(self, sentences: Sequence[Sequence[int]]) -> Tensor:
-        """Negative log-likelihood of the text, a target token, in nats."""
+        """Negative log-likelihood of the text per target token, in nats."""
         texts = [self._target.decode(sentence) for sentence in sentences]
         if len(self._totals) > REMEMBERED:
             self._totals.clear()

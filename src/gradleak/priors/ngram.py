@@ -48,10 +48,10 @@ class _Level:
     rest: Floats
 
     def probability(self, context: Ints, key: Ints, lower: Floats) -> Floats:
-        """Interpolate: the n-gram's own share, plus what its context leaves times the lower order."""
-        own = _look_up(self.keys, self.share, key, 0.0)
-        left = _look_up(self.contexts, self.rest, context, 1.0)  # an unseen context leaves everything
-        return own + left * lower
+        """Interpolate: the n-gram's share, plus what its context leaves times the lower order."""
+        share = _look_up(self.keys, self.share, key, 0.0)
+        rest = _look_up(self.contexts, self.rest, context, 1.0)  # an unseen context leaves everything
+        return share + rest * lower
 
 
 class NgramPrior:
@@ -67,7 +67,7 @@ class NgramPrior:
         self._trigram = trigram
 
     def nll(self, sentences: Sequence[Sequence[int]]) -> Tensor:
-        """Mean negative log-likelihood a token, the end of the sentence counted in."""
+        """Mean negative log-likelihood per token, the end of the sentence counted in."""
         lengths = np.array([len(s) + 1 for s in sentences])
         border = self.vocabulary
         rows = [np.array([border, border, *s, border], dtype=np.int64) for s in sentences]
@@ -151,7 +151,7 @@ def load_ngram(model: TextModel, progress: Progress = SILENT) -> NgramPrior:
 
 @functools.lru_cache(maxsize=2)
 def _loaded(place: Path) -> NgramPrior:
-    """Read once a process: unpacking takes longer than many an attack, and nothing changes a prior."""
+    """Read once per process: unpacking takes longer than many an attack, and nothing changes a prior."""
     return NgramPrior.load(place)
 
 

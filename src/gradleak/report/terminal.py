@@ -66,7 +66,7 @@ class LiveProgress(Progress):
             percent = f"{100 * done / self._total:.0f} %" if self._total else ""
             self.console.print(f"{self._what}: {percent} {state}", markup=False, highlight=False)
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         self.end()
         self.console.print(line, markup=False, highlight=False)
 

@@ -30,13 +30,13 @@ def checkpoint_folder(training: Path, step: int) -> Path:
 
 
 def kept_checkpoints(training: Path) -> dict[int, Path]:
-    """The checkpoints in a folder by their step, the finished model left aside."""
+    """The checkpoints in a folder by their step, without the finished model."""
     named = {path: _NAME.fullmatch(path.name) for path in training.iterdir() if path.is_dir()}
     return dict(sorted((int(match[1]), path) for path, match in named.items() if match))
 
 
 def all_models(training: Path) -> dict[int, Path]:
-    """Every model of a training by its step, the finished one last if its metrics say how many steps it took."""
+    """Every model of a training by its step, the finished one last if its metrics give its steps."""
     if not training.is_dir():
         raise GradleakError(f"no folder at {training}; give the one that `gradleak finetune --checkpoints` wrote")
     models = kept_checkpoints(training)
@@ -54,7 +54,7 @@ def all_models(training: Path) -> dict[int, Path]:
 def read_metrics(model: Path) -> dict[str, Any]:
     """What fine-tuning wrote beside a model; nothing if it did not write it."""
     try:
-        found = json.loads((model / METRICS_FILE).read_text(encoding="utf-8"))
+        metrics = json.loads((model / METRICS_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return metrics if isinstance(metrics, dict) else {}

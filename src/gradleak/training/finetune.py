@@ -1,6 +1,6 @@
 """Fine-tuning a classifier or a language model, so that audits can look at updates of a model that has learned.
 
-The run can be stopped at any time: its state is written now and then, and the same command goes on from there.
+The run can be stopped at any time: its state is written now and then, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Example = tuple[list[int], int | None]
 
 
 class FinetuneSettings(BaseModel):
-    """How a model is trained; what is right for a task is filled in by `usual`."""
+    """How a model is trained; `usual` fills in what is right for a task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +114,7 @@ def write_model(model: TextModel, folder: Path, metrics: Mapping[str, Any]) -> N
 def print_finetuned(status: Literal["completed", "stopped"], figures: Mapping[str, Any], out: Path) -> None:
     """How good the model has become, or how far its training has come."""
     if status == "stopped":
-        print(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to go on")
+        print(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to continue")
         return
     shown = ", ".join(
         f"{name} {figures[name]:.3f}" for name in ("accuracy", "f1", "mcc", "perplexity") if name in figures
@@ -156,7 +156,7 @@ def _class_of(row: Row, model: TextModel) -> int | None:
     if model.task == "causal-lm":
         return None
     if row.label is None:
-        raise GradleakError("fine-tuning a classifier needs labels: say --label-column, or --task lm to do without")
+        raise GradleakError("fine-tuning a classifier needs labels: give --label-column, or use --task lm")
     return class_number(model, row.label)
 
 

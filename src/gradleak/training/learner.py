@@ -44,7 +44,7 @@ class Learner(ABC, Generic[Example]):
         """How good a model is on held-out examples: accuracy, F1 and MCC in percent, or perplexity."""
 
     def majority(self, model: Target, examples: Sequence[Example]) -> dict[str, float]:
-        """The quality of always saying the commonest class; empty for language models."""
+        """The quality of always predicting the commonest class; empty for language models."""
         if model.task == "causal-lm":
             return {}
         labels = [example.label for example in examples]

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 
 from gradleak.models.text import TextModel
 
-# A model that has come apart may have any perplexity, or none; a million is worse than all there is to compare.
+# A model that has diverged may have any perplexity, or none; a million is worse than all there is to compare.
 WORST = 1e6
 
 
 def perplexity(model: TextModel, rows: Sequence[Sequence[int]], batch_size: int = 32) -> float:
-    """The exponential of the mean loss a token, over all tokens that follow another."""
+    """The exponential of the mean loss per token, over all tokens that follow another."""
     total, tokens = 0.0, 0
     for first in range(0, len(rows), batch_size):
         batch = model.pad(rows[first : first + batch_size])

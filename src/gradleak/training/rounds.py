@@ -45,13 +45,13 @@ class RoundSettings(BaseModel):
     max_tokens: int = Field(128, ge=3, description="longer rows are passed over")
 
     @property
-    def a_round(self) -> int:
+    def rows_per_round(self) -> int:
         return self.clients * self.batch_size
 
 
 def split(pool: Sequence[Item], settings: RoundSettings, seed: int) -> tuple[list[Item], list[Item]]:
     """Rows to train on and rows held out, drawn from the seed."""
-    needed = settings.test_rows + settings.a_round
+    needed = settings.test_rows + settings.rows_per_round
     if len(pool) < needed:
         raise GradleakError(
             f"{settings.test_rows} test rows and {settings.clients} clients with {settings.batch_size} rows each "
@@ -78,11 +78,11 @@ def federate(
 
     Examples and seeds depend on `seed` and the round alone, so every defence meets the same clients.
     """
-    own = model.copied()
-    weights = own.parameters()
+    trained = model.copied()
+    weights = trained.parameters()
     optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
     rule = ClientRule.parse(client) if isinstance(client, str) else client
-    sender, limit = learner.client(own, rule, chain), budget or Budget()
+    sender, limit = learner.client(trained, rule, chain), budget or Budget()
     progress.begin(what, settings.rounds, "rounds")
     try:
         for number in range(settings.rounds):
@@ -96,13 +96,13 @@ def federate(
             progress.advance(number + 1)
     finally:
         progress.end()
-    return own
+    return trained
 
 
 def _draw(train: Sequence[Item], settings: RoundSettings, seed: int, number: int) -> Iterable[list[Item]]:
-    """The private examples of each client of a round; none is with two of them."""
-    chosen = random.Random(derive_seed(seed, "round", number)).sample(list(train), settings.a_round)
-    return (chosen[i : i + settings.batch_size] for i in range(0, settings.a_round, settings.batch_size))
+    """The private examples of each client of a round; no example is with two of them."""
+    chosen = random.Random(derive_seed(seed, "round", number)).sample(list(train), settings.rows_per_round)
+    return (chosen[i : i + settings.batch_size] for i in range(0, settings.rows_per_round, settings.batch_size))
 
 
 class Mean:

@@ -25,7 +25,7 @@ class ClientRule(BaseModel):
     name: Literal["fedsgd", "fedavg"] = "fedsgd"
     mode: Literal["eval", "train"] = Field("eval", description="train: dropout is on")
     epochs: int = Field(1, ge=1, le=10_000, description="passes over the batch (fedavg)")
-    batch: int = Field(1, ge=1, le=100_000, description="sentences of one local step (fedavg)")
+    batch: int = Field(1, ge=1, le=100_000, description="sentences per local step (fedavg)")
     lr: float = Field(5e-5, gt=0, le=10, description="step size of local SGD (fedavg)")
 
     @model_validator(mode="after")
@@ -42,7 +42,7 @@ class ClientRule(BaseModel):
         return validated(cls, {"name": name, **values}, f"client {name!r}")
 
     def steps(self, sentences: int) -> int:
-        """Local steps over so many sentences."""
+        """How many local steps the client takes over this many sentences."""
         return self.epochs * math.ceil(sentences / self.batch) if self.name == "fedavg" else 1
 
     def __str__(self) -> str:

@@ -47,10 +47,10 @@ def convert_weights(
     files = (before, after)
     start, end = (_named(form, *each) for each in zip(files, read_foreign(files, progress), strict=True))
     guessed = (SPLIT,) if steps > 1 and batch_size != 1 else ()
-    own = {name: weight.detach().cpu() for name, weight in model.module.named_parameters()}
+    weights = {name: weight.detach().cpu() for name, weight in model.module.named_parameters()}
     recorder = Recorder(out, form, rule, notes=(*guessed, *notes))
-    folder = recorder.write(out, {**own, **start}, end, sentences=batch_size)
-    if all(bool((own[name] == weight).all()) for name, weight in start.items()):
+    folder = recorder.write(out, {**weights, **start}, end, sentences=batch_size)
+    if all(bool((weights[name] == weight).all()) for name, weight in start.items()):
         return folder, None
     place = out.with_name(f"{out.name}.model")
     return folder, save_model(with_weights(model.module, start), model.tokenizer, place)
@@ -79,7 +79,7 @@ def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dic
         if not path.is_file():
             raise GradleakError(f"there is no file {path}")
         if path.suffix not in KINDS:
-            raise GradleakError(f"{path} is none of {', '.join(KINDS)}")
+            raise GradleakError(f"{path} is not a file of {', '.join(KINDS)}")
     progress.begin(f"reading {', '.join(path.name for path in paths)}", 1)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gradleak.updates.unpack", folder, *map(str, paths)]
@@ -88,8 +88,8 @@ def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dic
         except subprocess.TimeoutExpired as error:
             raise GradleakError(f"{paths[0]} could not be read within {SECONDS} s") from error
         if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"reading {paths[0]} was ended by signal {-done.returncode}"]
-            raise GradleakError(said[-1])
+            lines = done.stderr.strip().splitlines() or [f"reading {paths[0]} was ended by signal {-done.returncode}"]
+            raise GradleakError(lines[-1])
         tensors = [_plain(path, Path(folder) / f"{number}.safetensors") for number, path in enumerate(paths)]
     progress.end()
     return tensors

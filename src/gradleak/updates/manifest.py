@@ -1,4 +1,4 @@
-"""What an update says beside its tensors: which model and client made it, and what the attacker knows."""
+"""Everything of an update but its tensors: which model and client made it, and what the attacker knows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Known(BaseModel):
 
     @property
     def size(self) -> int | None:
-        """How many sentences there are, as far as anything known tells."""
+        """How many sentences there are, if the attacker knows; None if not."""
         return self.batch_size or len(self.lengths or self.labels or ()) or None
 
     @property

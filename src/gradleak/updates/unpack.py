@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 
-# What the process may take beyond the libraries it runs on: for a file of n bytes, so many times n and some more.
+# What the process may take beyond the libraries it runs on, for a file of n bytes: TIMES * n + MORE.
 TIMES, MORE = 4, 1 << 30
 SECONDS = 600
 TOO_LARGE = "it needs more memory than a file of its size should"

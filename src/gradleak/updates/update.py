@@ -36,7 +36,7 @@ class Update:
 
     @property
     def local_steps(self) -> int:
-        """How many steps each client took; of an aggregate's sentences each is taken to have an equal share."""
+        """How many steps each client took; of an aggregate's sentences each is assumed to have an equal share."""
         rule, clients = self.manifest.client, self.manifest.clients
         return rule.steps(math.ceil(self.known.size / clients) if self.known.size else rule.batch)
 
@@ -95,11 +95,11 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
 
 def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: Target) -> None:
     parameters = model.parameters()
-    strange = [name for name in shapes if name not in parameters]
-    if strange:
+    unknown = [name for name in shapes if name not in parameters]
+    if unknown:
         raise GradleakError(
-            f"the update does not fit {model.name}: it holds {quoted(strange[0])}"
-            f"{_others(strange)}, which the model does not have"
+            f"the update does not fit {model.name}: it holds {quoted(unknown[0])}"
+            f"{_others(unknown)}, which the model does not have"
         )
     for name, shape in shapes.items():
         if shape != tuple(parameters[name].shape):

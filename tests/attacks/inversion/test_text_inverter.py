@@ -133,7 +133,7 @@ def test_known_tokens_take_the_mixture_apart(model):
     outputs = []
     last = model.adapter.parts[-1]["ffn_out"].module
     hook = last.register_forward_hook(lambda module, args, output: outputs.append(output))
-    losses = model.own_losses(batch, ids)
+    losses = model.example_losses(batch, ids)
     hook.remove()
     (wanted,) = torch.autograd.grad(losses.sum(), outputs)
     width, layers = wanted.shape[-1], len(model.adapter.layers)

@@ -55,7 +55,7 @@ class SampleGradients:
     def _losses(self, batch: Batch, targets: Tensor) -> Tensor:
         """Every sentence's loss, or their sum, whose derivatives are the same."""
         if self._table is None:
-            return self.model.own_losses(batch, targets)
+            return self.model.example_losses(batch, targets)
         states = self.model.module.base_model(
             input_ids=batch.ids, attention_mask=batch.mask.long(), use_cache=False
         )[0]  # fmt: skip
@@ -67,7 +67,7 @@ class SampleGradients:
         """Plain autograd, for parameters that no layer's rule covers."""
         wanted = [self.model.parameters()[name] for name in names]
         with torch.enable_grad():
-            losses = self.model.own_losses(batch, targets)
+            losses = self.model.example_losses(batch, targets)
             rows = [torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True) for loss in losses]
         columns = dict(zip(names, zip(*rows, strict=True), strict=True))
         return {name: torch.stack(own) for name, own in columns.items() if own[0] is not None}

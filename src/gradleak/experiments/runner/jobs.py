@@ -154,7 +154,7 @@ class TrainingJob(_Model):
 
     @property
     def size(self) -> tuple[int, int]:
-        return self.rounds.rounds, self.rounds.a_round
+        return self.rounds.rounds, self.rounds.rows_per_round
 
     @property
     def family(self) -> str:

@@ -45,6 +45,6 @@ def known_roles() -> list[str]:
     """The modules of a layer that any family knows."""
     roles = dict.fromkeys(ROLES)
     for name in FAMILIES.names():
-        with suppress(GradleakError):  # a broken package is told of when its models are loaded
+        with suppress(GradleakError):  # a broken package is reported when its models are loaded
             roles.update(dict.fromkeys(FAMILIES.get(name).roles))
     return list(roles)

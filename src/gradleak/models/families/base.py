@@ -15,7 +15,7 @@ ROLES = ("query", "key", "value", "attention_out", "ffn_in", "ffn_out")
 
 @dataclass(frozen=True)
 class Fused:
-    """One share of a matrix that holds several roles side by side, such as GPT-2's query-key-value."""
+    """One block of a matrix that holds several roles side by side, such as GPT-2's query-key-value."""
 
     path: str
     index: int

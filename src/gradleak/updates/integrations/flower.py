@@ -3,9 +3,9 @@
     strategy = record_on_server(FedAvg(), "updates", model, tokenizer, client="fedavg:epochs=1,batch=4,lr=0.01")
     app = ClientApp(mods=[record_on_client("updates", model, client="fedavg:epochs=1,batch=4,lr=0.01")])
 
-What is written is what was sent, after every defence. `client` says how a client trains, because no message does.
+What is written is what was sent, after every defence. `client` is how clients train, which no message tells.
 Each recorded round has a folder: `model` (the global model the clients were sent, written by the server), one
-`client-<node>` a reply, or `aggregate` where secure aggregation lets the server see no single reply.
+`client-<node>` per reply, or `aggregate` where secure aggregation lets the server see no single reply.
 
 Messages and strategies are used as they come, so that this module can be read and checked without Flower.
 """
@@ -39,7 +39,7 @@ GRID = "SecAgg+ rounded the weights to a grid before they were added up"
 
 @dataclass(frozen=True)
 class Reply:
-    """What came from one client, or from several together: tensors, and how many sentences they are said to have."""
+    """What came from one client, or from several together: tensors, and the number of sentences it reports."""
 
     name: str
     tensors: Mapping[str, Tensor]
@@ -62,10 +62,10 @@ def record_on_server(
     """The strategy itself, which from now on writes the updates of the named rounds into `out`.
 
     It may be a message-based strategy (`flwr.serverapp.strategy`) or one of the older kind (`flwr.server.strategy`).
-    With `secure_aggregation` only the mean of the replies is written, marked as the mean of so many clients; under
+    With `secure_aggregation` only the mean of the replies is written, with the number of clients; under
     Flower's SecAgg+ workflow, where every reply is that mean already, this happens by itself. `client` is the rule by
     which clients train; under fedsgd replies are taken for gradients, under fedavg for weights. `defenses` and
-    `notes` go into the manifests: what clients do to their updates, and what the rule says only roughly.
+    `notes` go into the manifests: what clients do to their updates, and what the rule describes only roughly.
     """
     recorder = Recorder.of(out, model, client, defenses, known, notes)
     server = _Server(recorder, model, tokenizer, frozenset(rounds), secure_aggregation)
@@ -93,7 +93,7 @@ def record_on_client(
     """A mod that writes what this client sends in the named rounds.
 
     Mods act from the last in the list to the first, so put it first to see what all others made of the update. Before
-    (in the list: behind) `secaggplus_mod` it sees the client's own update, which the server then never does.
+    (in the list: after) `secaggplus_mod` it sees the client's own update, which the server then never does.
     """
     recorder = Recorder.of(out, model, client, defenses, known, notes)
     chosen = frozenset(rounds)
@@ -105,8 +105,8 @@ def record_on_client(
         before = recorder.form.named(arrays) if arrays else {}
         reply = call_next(message, context)
         if before and not reply.has_error() and (after := _first(reply.content.array_records)):
-            found = Reply(f"client-{context.node_id}", after, _sentences(reply.content.metric_records))
-            _write(recorder, number, before, found)
+            sent = Reply(f"client-{context.node_id}", after, _sentences(reply.content.metric_records))
+            _write(recorder, number, before, sent)
         return reply
 
     return mod
@@ -145,24 +145,24 @@ class _Server:
 
 
 def together(replies: Sequence[Reply]) -> Reply:
-    """What secure aggregation gives away: the mean of the replies, each weighing as many sentences as it has.
+    """What secure aggregation reveals: the mean of the replies, each weighing as many sentences as it has.
 
-    If not all say how many that are, they weigh alike.
+    If not all report their number, they weigh alike.
 
     >>> replies = [Reply("a", {"w": torch.tensor([1.0])}, 3), Reply("b", {"w": torch.tensor([5.0])}, None)]
     >>> together(replies).tensors["w"].tolist(), together(replies).sentences
     ([3.0], None)
     """
     counts = [reply.sentences for reply in replies if reply.sentences is not None]
-    told = len(counts) == len(replies)
-    weights = torch.tensor(counts if told else [1] * len(replies), dtype=torch.float64)
+    all_counted = len(counts) == len(replies)
+    weights = torch.tensor(counts if all_counted else [1] * len(replies), dtype=torch.float64)
     shares = weights / weights.sum()
     tensors = {
         name: torch.tensordot(shares, torch.stack([reply.tensors[name].double() for reply in replies]), dims=1)
         for name in replies[0].tensors
         if all(name in reply.tensors for reply in replies)
     }
-    return Reply("aggregate", tensors, sum(counts) if told else None)
+    return Reply("aggregate", tensors, sum(counts) if all_counted else None)
 
 
 def _write(recorder: Recorder, number: int, before: Mapping[str, Tensor], reply: Reply, **more: Any) -> None:
@@ -244,7 +244,7 @@ def _sentences(records: Mapping[str, Any]) -> int | None:
 
 
 def _round(message: Any) -> int:
-    """The round a message belongs to: strategies say it in the configuration, older ones as the message's group."""
+    """The round a message belongs to: strategies put it in the configuration, older ones as the message's group."""
     for record in message.content.config_records.values():
         if "server-round" in record:
             return int(record["server-round"])

@@ -47,23 +47,25 @@ class Form:
         """
         if tensors and all(name.isdigit() for name in tensors):
             tensors = self._in_order([tensors[name] for name in sorted(tensors, key=int)])
-        found: dict[str, Tensor] = {}
+        parameters: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             own = next((each for each in _spellings(name) if each in self.parameters or each in self.others), None)
             if own is None:
-                raise GradleakError(f"{name[:80]!r} is no parameter of the {self.family} model; is it another?")
+                raise GradleakError(
+                    f"{name[:80]!r} is no parameter of the {self.family} model; is it another model's?"
+                )
             if own in self.others:
                 continue
             if tuple(tensor.shape) != self.parameters[own]:
                 raise GradleakError(
                     f"{own} has shape {list(tensor.shape)}, the model's has {list(self.parameters[own])}"
                 )
-            if own in found:
-                raise GradleakError(f"the parameter {own} is there twice")
-            found[own] = tensor
-        if not found:
+            if own in parameters:
+                raise GradleakError(f"the parameter {own} occurs twice")
+            parameters[own] = tensor
+        if not parameters:
             raise GradleakError("there is no parameter of the model among the tensors")
-        return found
+        return parameters
 
     def _in_order(self, tensors: list[Tensor]) -> dict[str, Tensor]:
         for names in (self.state, tuple(self.parameters)):

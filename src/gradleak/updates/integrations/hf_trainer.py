@@ -4,7 +4,7 @@
 
 writes the gradient of the first step, as a FedSGD client sends it; `RecordUpdates("updates", steps=4)` writes how far
 four steps moved the weights, as a FedAvg client does. Each recorded step has a folder with `model`, the model as it
-was, and `update`. What the update's rule says only roughly, such as plain SGD where AdamW was used, is in its notes.
+was, and `update`. What its rule describes only roughly, such as plain SGD where AdamW was used, is in its notes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RecordUpdates(TrainerCallback):  # type: ignore[misc]
 
 
 def covered(first: int, steps: int, rows: int | None, size: int) -> tuple[int, int | None]:
-    """The passes and the sentences that so many steps of `size` sentences cover, from the first one on.
+    """The passes and the sentences that `steps` steps of `size` sentences cover, from step `first` on.
 
     Sentences are None where the steps leave an epoch without being whole epochs; then every step counts as a pass.
 

@@ -20,7 +20,7 @@ from gradleak.updates.tensor_files import check_finite
 from gradleak.updates.update import Update
 
 MODEL = "model"
-# What a training can tell whoever sees its updates; labels and lengths do not pass through here.
+# What an attacker may know of a recorded update; labels and lengths do not pass through here.
 RECORDABLE = ("batch_size",)
 
 
@@ -48,9 +48,9 @@ class Recorder:
         known: Collection[str] = RECORDABLE,
         notes: Sequence[str] = (),
     ) -> Recorder:
-        strange = sorted(set(known) - set(RECORDABLE))
-        if strange:
-            raise GradleakError(f"known: recording cannot tell {strange[0]!r}; it can tell {', '.join(RECORDABLE)}")
+        unknown = sorted(set(known) - set(RECORDABLE))
+        if unknown:
+            raise GradleakError(f"known: a recording has no {unknown[0]!r}; it has {', '.join(RECORDABLE)}")
         rule = ClientRule.parse(client) if isinstance(client, str) else client
         return cls(Path(out), Form.of(model), rule, tuple(defenses), tuple(known), tuple(notes))
 
@@ -69,7 +69,7 @@ class Recorder:
         if self.rule.name == "fedavg":
             tensors = difference(before, tensors)
         check_finite(tensors)
-        # An update of adapters alone does not tell the weights below them.
+        # An update of adapters alone does not show the weights below them.
         whole = before.keys() == self.form.parameters.keys()
         manifest = Manifest(
             task=self.form.task,
@@ -97,9 +97,9 @@ def optimizer_note(name: str) -> list[str]:
 
 def with_weights(module: Any, weights: Mapping[str, Tensor]) -> Any:
     """A copy of a model that has these weights."""
-    own = copy.deepcopy(module).cpu()
-    parameters = dict(bare(own).named_parameters())
+    copied = copy.deepcopy(module).cpu()
+    parameters = dict(bare(copied).named_parameters())
     with torch.no_grad():
         for name, weight in weights.items():
             parameters[name].copy_(weight)
-    return own
+    return copied

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradleak import Client, GradleakError, attack, load_model
-from gradleak.models.drawn import bare_tokenizer
+from gradleak.models.lti import bare_tokenizer
 
 SMALL = "lti:width=16,layers=1,tokens=8"
 

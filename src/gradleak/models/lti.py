@@ -1,7 +1,7 @@
-"""Built-in targets that exist as an architecture only: their weights are drawn from a seed.
+"""The language model of the Learning To Invert paper, with weights drawn from a seed.
 
-`lti` is the language model of the Learning To Invert paper: a Transformer of three layers, 96 wide, with a token
-embedding that is frozen and serves as the output layer too. Its vocabulary is that of a real tokenizer.
+It is a Transformer of three layers, 96 wide, with a frozen token embedding that serves as the output layer too. Its
+vocabulary is that of a real tokenizer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.models.loading import BuiltIn, Loading
 from gradleak.models.text import TextModel
 
-# Of the tables' entries. The loss of an untrained model then already depends on which tokens stand where.
-WORDS, POSITIONS = 0.2, 0.1
+# Of the embeddings. The loss of an untrained model then already depends on which tokens stand where.
+TOKEN_SPREAD, POSITION_SPREAD = 0.2, 0.1
 
 
-class LtiModel(BaseModel):
-    """What `lti:…` can set."""
+class LtiOptions(BaseModel):
+    """What a text such as `lti:seed=1` can set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +35,7 @@ class LtiModel(BaseModel):
     width: int = Field(96, ge=8, le=4096)
 
 
-def load_lti(name: str, settings: LtiModel, how: Loading) -> TextModel:
+def load_lti(name: str, settings: LtiOptions, how: Loading) -> TextModel:
     """The model of a text such as `lti` or `lti:tokenizer=gpt2_tokenizer,seed=1`."""
     if how.task not in (None, "causal-lm"):
         raise GradleakError(f"lti is a language model: it is audited on causal-lm, not {how.task}")
@@ -47,7 +47,7 @@ LTI = BuiltIn(
     "causal-lm",
     "a language model of 3 layers, 96 wide, for 16 tokens, weights drawn from a seed, token embedding frozen; "
     "lti:tokenizer=FOLDER,seed=0",
-    LtiModel,
+    LtiOptions,
     load_lti,
 )
 
@@ -60,7 +60,7 @@ def bare_tokenizer(source: str, progress: Progress = SILENT) -> Any:
     folder = assets.pull("minilm", progress) if source == "minilm" else Path(source)
     bare_files = (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
     try:
-        # A folder of GPT-2's two files alone does not say whose they are.
+        # A folder of GPT-2's two files alone does not name their model.
         kind = AutoTokenizer if (folder / "tokenizer_config.json").is_file() or not bare_files else GPT2TokenizerFast
         tokenizer = kind.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -70,7 +70,7 @@ def bare_tokenizer(source: str, progress: Progress = SILENT) -> Any:
     return tokenizer
 
 
-def _module(settings: LtiModel, tokenizer: Any) -> Any:
+def _module(settings: LtiOptions, tokenizer: Any) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
@@ -89,7 +89,7 @@ def _module(settings: LtiModel, tokenizer: Any) -> Any:
 def _draw(module: Any, seed: int) -> None:
     """All weights, one parameter after the other by name, the same on every machine and with every version."""
     generator = torch.Generator().manual_seed(seed)
-    tables = {id(module.transformer.wte.weight): WORDS, id(module.transformer.wpe.weight): POSITIONS}
+    tables = {id(module.transformer.wte.weight): TOKEN_SPREAD, id(module.transformer.wpe.weight): POSITION_SPREAD}
     inputs = {id(p): len(owner.weight) for owner in module.modules() if type(owner).__name__ == "Conv1D"
               for p in (owner.weight, owner.bias)}  # fmt: skip
     with torch.no_grad():
