@@ -48,7 +48,7 @@ class Options(BaseModel):
 
 def test_a_misspelt_value_comes_before_a_missing_one():
     assert validated(Options, {"digits": "2"}, "thing") == Options(digits=2)
-    with pytest.raises(GradleakError, match="thing: unknown value 'digit'; did you mean 'digits'"):
+    with pytest.raises(GradleakError, match="thing: unknown key 'digit'; did you mean 'digits'"):
         validated(Options, {"digit": "2"}, "thing")
     with pytest.raises(GradleakError, match="thing: digits: "):
         validated(Options, {"digits": "two"}, "thing")

@@ -8,8 +8,7 @@ import torch
 from sample import sample_results
 
 from gradleak import Client, GradleakError, attack
-from gradleak.attacks import ATTACKS
-from gradleak.attacks.images import IMAGE_ATTACKS
+from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
 from gradleak.core import registry as module
 from gradleak.core.registry import Registry
 from gradleak.defenses import DEFENSES
@@ -122,7 +121,7 @@ from gradleak.defenses.base import Defense
 
 class Nothing(Attack):
     summary = "reads nothing"
-    def run(self, updates, model, *, budget, progress, seeds):
+    def run(self, updates, model, context):
         return [Reconstruction(sentences=[]) for _ in updates]
 
 Alias = type("Made", (Nothing,), {})
@@ -172,7 +171,7 @@ def test_a_class_of_the_users_own(folder, tiny_bert):
         ("exact:30", "'30' is not of the form key=value"),
     ],
 )
-def test_what_is_no_attack_is_said_in_a_line(folder, name, message):
+def test_what_is_no_attack_is_an_error_of_one_line(folder, name, message):
     (folder / "own_things.py").write_text(OWN)
     (folder / "own_broken.py").write_text("1 / 0")
     with pytest.raises(GradleakError, match=message):

@@ -36,7 +36,7 @@ def test_clipping_is_that_of_a_plain_loop(tiny: TextModel, clip: float) -> None:
     labels = LABELS if tiny.task == "classification" else None
     if tiny.adapter.family.name == "mpnet":
         with pytest.raises(
-            GradleakError, match=r"cannot tell what single sentences add to .*relative_attention_bias"
+            GradleakError, match=r"cannot separate what single sentences add to .*relative_attention_bias"
         ):
             Client(tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels)
         return

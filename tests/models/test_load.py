@@ -82,7 +82,7 @@ def test_the_model_says_what_it_reads(tiny_bert):
         ("lenet", {"task": "classification"}, "'task' is for text models; lenet reads images"),
         ("lenet:5", {}, "'5' is not of the form key=value"),
         ("lenet", {"shape": (3, 8, 8)}, "'shape' is for a torch module"),
-        ("minilm:seed=1", {}, "unknown value 'seed'"),
+        ("minilm:seed=1", {}, "unknown key 'seed'; it has no settings"),
         (nn.Linear(3, 2), {}, "needs the shape of its images"),
         (nn.Linear(3, 2), {"shape": (3, 2, 2), "tokenizer": "any"}, "'tokenizer' is for text models"),
         (7, {}, "int is not a Hugging Face model, nor a torch module"),

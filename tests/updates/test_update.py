@@ -14,9 +14,7 @@ from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, attack, load_update
 from gradleak.updates.client_rule import ClientRule
-from gradleak.updates.gradient import as_gradient
 from gradleak.updates.manifest import Known, Manifest
-from gradleak.updates.tensor_files import read_header
 from gradleak.updates.update import MANIFEST, TENSORS, Update
 
 
@@ -109,26 +107,6 @@ def test_300_000_tensors(folder, tiny_bert):
         load_update(folder, tiny_bert)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"[]",
-        b'"text"',
-        b"{" * 5000,
-        b'{"a": 5}',
-        b'{"a": {"dtype": "F32", "shape": "no"}}',
-        b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
-        b'{"a": {"dtype": "F32", "shape": [1e400], "data_offsets": [0, 4]}}',
-        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "a": {"dtype": "F32", "shape": [1]}}',
-        b'{"a": {"dtype": "F32", "shape": [4294967295, 4294967295], "data_offsets": [0, 4]}}',
-        b"\xff\xfe\xfa",
-    ],
-)
-def test_malformed_headers(tmp_path, header):
-    with pytest.raises(GradleakError):
-        read_header(raw_file(tmp_path / "x.safetensors", header, b"\x00" * 4))
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_flipped_file_is_refused_or_still_fits(tmp_path_factory, data):
@@ -150,17 +128,6 @@ def test_a_flipped_file_is_refused_or_still_fits(tmp_path_factory, data):
     else:
         shapes = {name: p.shape for name, p in model.parameters().items()}
         assert all(t.shape == shapes[name] and t.isfinite().all() for name, t in update.tensors.items())
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
-def test_any_manifest_is_read_or_refused(tmp_path_factory, content):
-    place = tmp_path_factory.getbasetemp() / "manifest"
-    place.mkdir(exist_ok=True)
-    (place / MANIFEST).write_bytes(content)
-    save_file({"a": torch.zeros(1)}, place / TENSORS)
-    with pytest.raises(GradleakError):
-        load_update(place)
 
 
 def test_manifest_keys_are_checked(folder, tiny_bert):
@@ -193,7 +160,7 @@ def test_other_weights_tasks_and_families_are_refused(folder, tiny_bert):
         (Known(lengths=(65,)), "length outside"),
     ],
 )
-def test_impossible_grants(tiny_bert, known, message):
+def test_what_cannot_be_known_is_refused(tiny_bert, known, message):
     update = Client(tiny_bert).update(TEXTS[:1], [0])
     forged = Update(update.tensors, Manifest(task="classification", family="bert", known=known))
     with pytest.raises(GradleakError, match=message):
@@ -219,22 +186,3 @@ def test_the_steps_of_an_aggregate_are_those_of_each_client(rule, size, clients,
         clients=clients,
     )
     assert Update({}, manifest).local_steps == steps
-
-
-def test_an_aggregate_stands_for_the_mean_gradient(tiny_bert):
-    """Clients with as many sentences each and a small step: their mean, divided by step size and steps."""
-    rule = ClientRule.parse("fedavg:epochs=1,batch=1,lr=1e-3")
-    single = [Client(tiny_bert, client=rule).update([text], [1]) for text in TEXTS]
-    mean = {name: sum(each.tensors[name] for each in single) / 3 for name in single[0].tensors}
-    manifest = single[0].manifest.model_copy(update={"clients": 3, "known": Known(batch_size=3)})
-    whole = Client(tiny_bert).update(TEXTS, [1, 1, 1])
-    found = as_gradient(Update(mean, manifest)).tensors
-    for name in ("classifier.weight", "classifier.bias"):
-        assert torch.allclose(found[name], whole.tensors[name], atol=1e-3)
-    with pytest.raises(GradleakError, match="mean of several"):
-        attack(Update(mean, manifest), tiny_bert, "dlg", fedavg="unrolled", steps=1)
-
-
-def test_notes_cannot_steer_a_terminal():
-    with pytest.raises(ValueError, match="cannot be printed"):
-        Manifest(task="classification", family="bert", notes=("\x1b[2J",))

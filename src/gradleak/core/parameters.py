@@ -47,7 +47,8 @@ def validated(kind: type[Model], values: Mapping[str, Any], where: str) -> Model
         key = ".".join(str(part) for part in place)
         if first["type"] == "extra_forbidden":
             names = _names_at(kind, place[:-1])
-            raise GradleakError(f"{where}: unknown key {key!r}; {suggest(str(place[-1]), names)}") from error
+            instead = suggest(str(place[-1]), names) if names else "it has no settings"
+            raise GradleakError(f"{where}: unknown key {key!r}; {instead}") from error
         message = first["msg"].removeprefix("Value error, ")
         raise GradleakError(f"{where}: {f'{key}: ' if key else ''}{message}") from error
 

@@ -79,7 +79,7 @@ def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dic
         if not path.is_file():
             raise GradleakError(f"there is no file {path}")
         if path.suffix not in KINDS:
-            raise GradleakError(f"{path} is not a file of {', '.join(KINDS)}")
+            raise GradleakError(f"{path} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file")
     progress.begin(f"reading {', '.join(path.name for path in paths)}", 1)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gradleak.updates.unpack", folder, *map(str, paths)]
