@@ -67,8 +67,8 @@ python two.py
 ```
 
 Options override the file. An unknown key or a value that cannot be is an error that names the nearest right one. In
-Python `model` may also be a loaded model, `data` may be texts, `Row`s or `Pictures`, and `budget` a number of seconds or
-a `Budget`. A setting that means nothing for the kind of data (a text column of images, say) is an error if it is set.
+Python `model` may also be a loaded model, `data` may be texts, `Row`s or `Pictures`, and `budget` a number of seconds
+or a `Budget`. A setting that means nothing for the kind of data (a text column of images, say) is an error if it is set.
 """
 
 
@@ -123,8 +123,8 @@ def _default(field: FieldInfo) -> str:
 
 
 COMMANDS = """\
-`sweep` and `frontier` take the settings that all their cells share as keys of their file; what they vary is a list there
-([sweeps.md](sweeps.md), [frontier.md](frontier.md)). `map` and `checkpoints` read an `audit.yaml` like `audit`.
+`sweep` and `frontier` take the settings that all their cells share as keys of their file; what they vary is a list
+there ([sweeps.md](sweeps.md), [frontier.md](frontier.md)). `map` and `checkpoints` read an `audit.yaml` like `audit`.
 """
 
 
@@ -143,8 +143,8 @@ def _commands() -> str:
 
 
 CELLS = """\
-`sweep`, `map`, `checkpoints`, `frontier`, `utility` and `reproduce` run many cells and take these options too. In Python
-they are `gradleak.RunOptions` and `gradleak.Limits`:
+`sweep`, `map`, `checkpoints`, `frontier`, `utility` and `reproduce` run many cells and take these options too. In
+Python they are `gradleak.RunOptions` and `gradleak.Limits`:
 
 ```python
 from gradleak import AuditSpec, Limits, RunOptions, leak_map

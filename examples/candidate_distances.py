@@ -74,13 +74,5 @@ def draw(distances: torch.Tensor, limit: float, true: dict[str, float]) -> str:
     return "\n".join(parts)
 
 
-def _box(x: float, y: float, width: float, height: float) -> str:
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="#9aa7b4"/>'
-
-
-def _upright(x: float, y: float, stroke: str) -> str:
-    return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{BOTTOM}" stroke={stroke}/>'
-
-
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

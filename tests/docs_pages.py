@@ -85,5 +85,5 @@ def dotted_names(page: Path) -> list[str]:
 def file_names(page: Path) -> list[str]:
     """Files and folders of the repository that the text of a page names, such as `matching/rules.py`."""
     text = _FENCE.sub("", page.read_text())
-    path = re.compile(r"(?:[\w-]+/)+(?:[\w-]+\.(?:py|yaml|json|md))?")
+    path = re.compile(r"(?:[\w-]+/)+(?:[\w.-]+\.(?:py|yaml|json|md))?")
     return [code for code in _CODE.findall(text) if path.fullmatch(code) and code not in WRITTEN]

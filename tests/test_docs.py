@@ -9,6 +9,7 @@ import ast
 import importlib
 import importlib.util
 import re
+import sys
 import tomllib
 from collections.abc import Collection
 from functools import reduce
@@ -16,11 +17,28 @@ from typing import Any
 
 import pytest
 import typer
-from docs_pages import DOCS, GUIDES, ROOT, blocks, commands, dotted_names, file_names, imported_names, shell_commands
+import yaml
+from docs_pages import (
+    DOCS,
+    ENTRY_POINTS,
+    GUIDES,
+    ROOT,
+    blocks,
+    commands,
+    dotted_names,
+    file_names,
+    imported_names,
+    shell_commands,
+)
 
 import gradleak
-from gradleak import load_frontier, load_sweep
+from gradleak import SweepSpec, load_frontier, load_sweep
+from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
+from gradleak.audits.modality import MODALITIES
 from gradleak.cli import app
+from gradleak.defenses import DEFENSES
+from gradleak.models.families import FAMILIES
+from gradleak.scoring.metrics import METRICS
 
 PAGES = sorted(DOCS.rglob("*.md"))
 EVERY_PAGE = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
@@ -150,6 +168,30 @@ def test_examples_are_read():
         assert load_frontier(examples / name, {}).attacks
     for path in examples.glob("*.py"):
         ast.parse(path.read_text())
+
+
+@pytest.mark.parametrize("page", ["sweeps", "scale"])
+def test_sweeps_on_pages_are_sweeps(page):
+    (text,) = (block.text for block in blocks(DOCS / f"{page}.md") if block.language == "yaml")
+    said = re.search(r"= ([\d,]+) cells", text)
+    assert SweepSpec.model_validate(yaml.safe_load(text)).count == int(said[1].replace(",", ""))
+
+
+def test_the_package_on_the_page_has_what_it_declares(tmp_path, monkeypatch):
+    """Every entry point of the page's pyproject.toml names a thing of the right kind in the page's own files."""
+    written = {block.title: block.text for block in blocks(DOCS / "extend.md") if block.title}
+    for name in written:
+        (tmp_path / name).write_text(written[name])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    registries = {r.group: r for r in (ATTACKS, IMAGE_ATTACKS, DEFENSES, METRICS, FAMILIES, MODALITIES)}
+    project = tomllib.loads(written["pyproject.toml"])["project"]
+    assert len(project["entry-points"]) == 3
+    for group, points in project["entry-points"].items():
+        for name, place in points.items():
+            entry = registries[group].get(place)
+            assert getattr(entry, "name", name) in (name, place)
+    assert set(registries) == ENTRY_POINTS
 
 
 def test_the_page_of_settings_is_that_of_the_fields():

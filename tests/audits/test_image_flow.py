@@ -192,6 +192,13 @@ def test_a_grid_joins_audits_of_the_same_images(data, tmp_path):
         write_grid([*folders, tmp_path / "other"], tmp_path)
 
 
+def test_a_grid_of_an_experiment(data, tmp_path):
+    spec = SweepSpec(models=[SMALL], data=[str(data)], attacks=["control"], defenses=["none", "sign"], trials=2)
+    sweep(spec, tmp_path / "sweep", options=INLINE)
+    _, drawing = write_grid([tmp_path / "sweep"], tmp_path, images=2)
+    assert drawing.read_text().count("<image") == 2 * 3
+
+
 def test_the_commands(data, tmp_path, monkeypatch, capsys):
     def run(*words):
         monkeypatch.setattr("sys.argv", ["gradleak", *map(str, words)])

@@ -37,7 +37,7 @@ def attack(
     Args:
         updates: One update or several, of this model.
         model: The model they were made with.
-        attack: One of `gradleak attacks`, or `module.Class` of your own; "auto" if the model reads text, "lti" if it
+        attack: One of `gradleak attacks`, or `module:Class` of your own; "auto" if the model reads text, "lti" if it
             reads images.
         seed: Fixes all randomness; or one number per update.
         budget: A duration such as "60s", a number of seconds, or a `Budget`.
