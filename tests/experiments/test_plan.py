@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradleak import GradleakError
-from gradleak.audits.spec import AuditSpec
+from gradleak import GradleakError, audit
+from gradleak.audits.spec import AuditSpec, load_spec, setting
+from gradleak.cli.options import options_for
 from gradleak.core.identity import reached
-from gradleak.experiments.runner.jobs import AuditJob
+from gradleak.experiments.runner.jobs import _ASIDE, AuditJob
 from gradleak.experiments.runner.known import KnownModels
 from gradleak.experiments.runner.plan import make_cell, plan_cells
 from gradleak.experiments.runner.subjects import Subjects
@@ -123,6 +124,32 @@ def test_the_same_thing_written_otherwise_is_the_same_cell():
         {"model": "./elsewhere", "data": "copy.csv"},  # files count by what they hold
     ]
     assert {cell(**way).id for way in ways} == {cell().id}
+
+
+def test_every_setting_makes_another_cell_but_those_that_decide_nothing():
+    """A setting that is added to the spec counts from its first day, without another line of code."""
+    changed = {
+        "attack": "dlg", "options": {"steps": 6}, "client": "fedavg", "defenses": (), "observe": "layer:1",
+        "known": (), "metrics": ("nerr",), "device": "cuda", "redact": True,
+    }  # fmt: skip
+    for name, field in AuditSpec.model_fields.items():
+        value = changed.get(name, "other" if field.annotation in (str, str | None) else 9)
+        assert (cell(**{name: value}).id == cell().id) == (name in _ASIDE), name
+
+
+def test_adding_a_setting_makes_it_an_option_and_a_key(monkeypatch, tmp_path):
+    class More(AuditSpec):
+        shade: int = setting(1, "how dark it is", "drawing", ge=0)
+
+    monkeypatch.setattr("gradleak.audits.spec.AuditSpec", More)
+    monkeypatch.setattr("gradleak.audits.run.AuditSpec", More)
+    help_text = options_for(("drawing",), (), {})["shade"].__metadata__[0].help
+    assert help_text == "How dark it is; default: 1."
+    (tmp_path / "audit.yaml").write_text("shade: 3")
+    assert load_spec(tmp_path / "audit.yaml", {}).shade == 3
+    assert load_spec(tmp_path / "audit.yaml", {"shade": "4"}).shade == 4
+    with pytest.raises(GradleakError, match="shade: Input should be greater"):
+        audit("minilm", shade=-1)
 
 
 def test_whatever_decides_a_result_makes_another_cell():

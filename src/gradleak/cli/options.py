@@ -107,7 +107,9 @@ def takes(
             del own[added]
         hints = {name: hint for name, hint in get_type_hints(command, include_extras=True).items() if name in own}
         fields = {
-            name: kind for name, kind in _options(groups, names, helps or {}).items() if name not in {*without, *own}
+            name: kind
+            for name, kind in options_for(groups, names, helps or {}).items()
+            if name not in {*without, *own}
         }
         running = RUN if run else {}
 
@@ -129,7 +131,7 @@ def takes(
     return decorate
 
 
-def _options(groups: Sequence[str], names: Sequence[str], helps: Mapping[str, str]) -> dict[str, Any]:
+def options_for(groups: Sequence[str], names: Sequence[str], helps: Mapping[str, str]) -> dict[str, Any]:
     """The fields of the spec that were chosen, each as typer takes an option."""
     from gradleak.audits.spec import AuditSpec, about
 

@@ -22,6 +22,14 @@ from gradleak.training.rounds import RoundSettings
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE
 
+# Settings that decide nothing by themselves: models and data count by their hashes.
+_ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "budget", "out"}
+# Those that there were when seeds were first derived.
+_FIRST = {
+    "attack", "batch_size", "client", "defenses", "device", "entities", "known", "max_tokens", "observe", "options",
+    "redact", "seed", "trials", "window",
+}  # fmt: skip
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
@@ -65,23 +73,20 @@ class AuditJob(_Model):
         Seeds follow from this form, so it stays as it is: a setting that was added later counts only where it is set.
         """
         spec = self.spec
-        first = ("attack", "batch_size", "max_tokens", "observe", "redact", "seed", "trials", "window")
         values = {
-            **spec.model_dump(mode="json", include=set(first)),
+            **spec.model_dump(mode="json", exclude=_ASIDE),
             "options": self.options(modality),
             "client": str(_rule(spec.client)),
             "defenses": _chain(spec.defenses),
             "device": spec.device.partition(":")[0],
             "known": [name for name in KNOWABLE if name in spec.known],
-            "entities": "nerr" in spec.metrics,
-        }
-        later: dict[str, Any] = {
             "metrics": [name for name in spec.metrics if name != "nerr"],
-            "attack_seed": spec.attack_seed,
+            "entities": "nerr" in spec.metrics,  # how this metric was first asked for
+            "inverter": None if self.inverter is None else self.inverter.decisive(),
         }
-        if self.inverter is not None:
-            later["inverter"] = self.inverter.decisive()
-        return values | {name: value for name, value in later.items() if value not in (None, [])}
+        return {
+            name: value for name, value in values.items() if name in _FIRST or value not in (None, [], (), {}, "")
+        }
 
     def options(self, modality: str) -> dict[str, Any]:
         """The attack's options that were set, in their own types; files that they name count by what is in them."""
