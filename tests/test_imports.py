@@ -25,7 +25,7 @@ ALLOWED = {
     "verdict": "core models updates defenses attacks scoring audits experiments",
     "report": "core models data defenses attacks scoring audits experiments verdict",
     "bench": "core models clients matching attacks experiments",
-    "cli": "core models data updates defenses attacks training audits experiments verdict report bench",
+    "cli": "core models data updates defenses attacks scoring training audits experiments verdict report bench",
 }
 # Against the flow, in annotations alone: a model checks that what an attacker knows fits it.
 ONLY_FOR_TYPES = {("models", "updates")}

@@ -1,16 +1,18 @@
-"""What there is to choose from: assets, models, attacks and recipes."""
+"""What there is to choose from: assets, models, attacks, defences, metrics and recipes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gradleak.core import assets
-
-if TYPE_CHECKING:
-    from gradleak.attacks.base import Attack
+from gradleak.core.errors import GradleakError
+from gradleak.core.registry import Registry
 
 
 def print_assets() -> None:
@@ -32,65 +34,57 @@ def print_assets() -> None:
 
 
 def print_models() -> None:
-    from gradleak.models.families import FAMILIES
+    from gradleak.models.families import FAMILIES, Family
     from gradleak.models.load import BUILT_IN
 
-    built_in = Table(title="Built in", title_justify="left")
-    for heading in ("name", "default task", "what"):
-        built_in.add_column(heading)
+    built_in = _table("Built in", "name", "default task", "what")
     for name, model in BUILT_IN.items():
         built_in.add_row(name, model.task, model.summary)
-    families = Table(title="Families: any Hugging Face folder or hub id of these", title_justify="left")
-    for heading in ("family", "kind", "tasks"):
-        families.add_column(heading)
-    for family in map(FAMILIES.get, FAMILIES.names()):
-        families.add_row(family.name, family.kind, ", ".join(family.tasks))
-    console = Console()
-    console.print(built_in)
-    console.print(families)
+    families = _table("Families: any Hugging Face folder or hub id of these", "family", "kind", "tasks")
+
+    def add(name: str, family: Family) -> None:
+        families.add_row(name, family.kind, ", ".join(family.tasks))
+
+    broken = _for_each(FAMILIES, add)
+    _print(built_in, families, *broken)
 
 
 def print_attacks() -> None:
     from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
 
-    console = Console()
-    for name in ATTACKS.names():
-        _print_attack(console, name, ATTACKS.get(name))
-    console.print("\nOn image models:\n", style="bold")
-    for name in IMAGE_ATTACKS.names():
-        _print_attack(console, name, IMAGE_ATTACKS.get(name))
-
-
-def _print_attack(console: Console, name: str, kind: type[Attack]) -> None:
-    table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
-    for heading in ("option", "default", "what it does"):
-        table.add_column(heading)
-    defaults = kind.Options()
-    for key, field in kind.Options.model_fields.items():
-        table.add_row(key, str(getattr(defaults, key)), field.description or "")
-    if kind.Options.model_fields:
-        console.print(table)
-    else:
-        console.print(f"[bold]{name}[/]: {kind.summary}")
+    for title, registry in (("", ATTACKS), ("\nOn image models:\n", IMAGE_ATTACKS)):
+        _print(*([Text(title, style="bold")] if title else []))
+        _print(*_for_each(registry, lambda name, kind: _print(_settings(name, kind.summary, kind.Options))))
 
 
 def print_defenses() -> None:
     from gradleak.defenses import DEFENSES
+    from gradleak.defenses.base import Defense
 
-    console = Console()
-    for name in DEFENSES.names():
-        kind = DEFENSES.get(name)
-        table = Table(title=f"[bold]{name}[/]: {kind.summary}", title_justify="left", title_style="")
-        for heading in ("value", "default", "what it is"):
-            table.add_column(heading)
-        for key, field in kind.model_fields.items():
-            default = "must be said" if field.is_required() else "" if field.default is None else str(field.default)
-            table.add_row(key, default, field.description or "")
-        if kind.model_fields:
-            console.print(table)
-        else:
-            console.print(f"[bold]{name}[/]: {kind.summary}")
-        console.print(f"The attacker learns {kind.reveals}.\n", style="dim")
+    def show(name: str, kind: type[Defense]) -> None:
+        _print(_settings(name, kind.summary, kind), Text(f"The attacker learns {kind.reveals}.\n", style="dim"))
+
+    _print(*_for_each(DEFENSES, show))
+
+
+def print_metrics() -> None:
+    from gradleak.scoring.metric import Metric
+    from gradleak.scoring.metrics import METRICS, in_order
+
+    table = _table("", "name", "label", "compares", "what it counts", "range", "closer is", "measured")
+
+    rows: dict[str, list[str]] = {}
+
+    def add(name: str, metric: Metric) -> None:
+        closer = "higher" if metric.higher_is_closer else "lower"
+        measured = "with --metrics" if metric.optional else "always"
+        size = f"{metric.low:g} to {metric.high:g}"
+        rows[name] = [name, metric.label, metric.modality, metric.counts, size, closer, measured]
+
+    broken = _for_each(METRICS, add)
+    for name in in_order(rows):
+        table.add_row(*rows[name])
+    _print(table, *broken)
 
 
 def print_recipes() -> None:
@@ -98,3 +92,42 @@ def print_recipes() -> None:
 
     for name in recipe_names():
         print(f"{name}  {load_recipe(name).title}")
+
+
+def _for_each(registry: Registry[Any], show: Callable[[str, Any], None]) -> list[Text]:
+    """Show every entry; what another package has broken gets a line each and stops no list."""
+    broken = []
+    for name, entry in registry.entries():
+        try:
+            if isinstance(entry, GradleakError):
+                raise entry
+            show(name, entry)
+        except Exception as error:  # whatever goes wrong in another's class
+            broken.append(Text(f"{name}: {' '.join(str(error).split())}", style="red"))
+    return broken
+
+
+def _settings(name: str, summary: str, settings: type[BaseModel]) -> Table | Text:
+    """A name, what it does, and the values that can be set."""
+    title = Text.assemble((name, "bold"), f": {summary}")
+    if not settings.model_fields:
+        return title
+    table = _table(title, "option", "default", "what it is")
+    for key, field in settings.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if field.is_required() else "" if default is None else str(default)
+        table.add_row(key, shown, field.description or "")
+    return table
+
+
+def _table(title: str | Text, *headings: str) -> Table:
+    table = Table(title=title or None, title_justify="left", title_style="")
+    for heading in headings:
+        table.add_column(heading)
+    return table
+
+
+def _print(*parts: Table | Text) -> None:
+    console = Console()
+    for part in parts:
+        console.print(part, highlight=False)

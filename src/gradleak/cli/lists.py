@@ -1,4 +1,4 @@
-"""Commands that list what there is, and the assets: attacks, defenses, models, assets."""
+"""Commands that list what there is, and the assets: attacks, defenses, metrics, models, assets."""
 
 from __future__ import annotations
 
@@ -23,10 +23,18 @@ def attacks() -> None:
 
 @app.command()
 def defenses() -> None:
-    """List the defences with their strengths and what each tells an attacker."""
+    """List the defences with their strengths and what each reveals to an attacker."""
     from gradleak.cli.listing import print_defenses
 
     print_defenses()
+
+
+@app.command()
+def metrics() -> None:
+    """List the metrics: what each counts, its range and direction."""
+    from gradleak.cli.listing import print_metrics
+
+    print_metrics()
 
 
 @app.command()

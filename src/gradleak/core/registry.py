@@ -7,7 +7,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, reduce
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -88,6 +88,14 @@ class Registry(Generic[T]):
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
+    def entries(self) -> Iterator[tuple[str, T | GradleakError]]:
+        """Every listed name with its entry, or with the error of a package that cannot be loaded."""
+        for name in self.names():
+            try:
+                yield name, self.get(name)
+            except GradleakError as error:
+                yield name, error
+
     def name_of(self, entry: T) -> str:
         """The name that `get` takes for this entry.
 
@@ -103,7 +111,7 @@ class Registry(Generic[T]):
     def _load(self, name: str) -> T:
         if name in self._entries:
             entry = self._entries[name]
-            return cast(T, import_attribute(entry)) if isinstance(entry, str) else entry
+            return self._checked(self._imported(entry), name) if isinstance(entry, str) else entry
         if name in self._entry_points:
             return self._checked(self._from_package(name), name)
         module, colon, attribute = name.partition(":")
@@ -138,11 +146,14 @@ class Registry(Generic[T]):
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.append(here)  # at the end: a user's file must not take a library's place
+        return self._imported(path)
+
+    def _imported(self, path: str) -> Any:
         try:
             return import_attribute(path)
         except ModuleNotFoundError as error:
             raise GradleakError(f"unknown {self.kind} {path!r}: there is no module {error.name!r}") from error
-        except Exception as error:  # whatever goes wrong in the user's module
+        except Exception as error:  # whatever goes wrong in that module
             raise GradleakError(f"{self.kind} {path!r} cannot be loaded: {error}") from error
 
     def _checked(self, entry: Any, name: str) -> T:

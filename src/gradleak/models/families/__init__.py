@@ -7,8 +7,6 @@ by `FAMILIES.register(family)`, or by an entry point of the group `gradleak.fami
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import Registry
 from gradleak.models.families.base import ROLES, Family, Fused, Kind
@@ -44,7 +42,7 @@ def family_of(model_type: str) -> Family:
 def known_roles() -> list[str]:
     """The modules of a layer that any family knows."""
     roles = dict.fromkeys(ROLES)
-    for name in FAMILIES.names():
-        with suppress(GradleakError):  # a broken package is reported when its models are loaded
-            roles.update(dict.fromkeys(FAMILIES.get(name).roles))
+    for _, family in FAMILIES.entries():
+        if isinstance(family, Family):  # a broken package is reported when its models are loaded
+            roles.update(dict.fromkeys(family.roles))
     return list(roles)

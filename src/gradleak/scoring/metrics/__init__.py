@@ -61,8 +61,9 @@ def prepare_metrics(modality: Modality, asked: Sequence[str | Metric], progress:
 
 def known_metrics(modality: Modality | None = None) -> list[Metric]:
     """All metrics that are registered, or those of a modality, in the order of tables."""
-    every = [METRICS.get(name) for name in in_order(METRICS.names())]
-    return [metric for metric in every if modality in (None, metric.modality)]
+    # What a broken package would add is an error only for whoever asks for it.
+    every = {name: metric for name, metric in METRICS.entries() if isinstance(metric, Metric)}
+    return [every[name] for name in in_order(every) if modality in (None, every[name].modality)]
 
 
 def metric_names(modality: Modality | None = None) -> list[str]:
