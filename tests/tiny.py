@@ -20,7 +20,7 @@ from gradleak.updates.update import Update
 HEADS, POSITIONS = 2, 64
 
 # What the published attacks are told.
-TOLD = ("batch_size", "labels", "lengths")
+ALL_KNOWN = ("batch_size", "labels", "lengths")
 
 TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves at noon on Friday."]
 

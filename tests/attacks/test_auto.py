@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tiny import TEXTS, TOLD, tiny_model
+from tiny import ALL_KNOWN, TEXTS, tiny_model
 
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.exact import encoders
@@ -40,7 +40,7 @@ def test_a_language_model_writes_where_nothing_is_proved(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("sigma", ["1e-4", "1e-2"])
 def test_noise_goes_to_matching(sigma: str) -> None:
     model = tiny_model("bert", "classification", layers=4, width=64)
-    update = Client(model, TOLD, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], [1])
+    update = Client(model, ALL_KNOWN, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] in (["subspace"], ["lamp-cos"])
     assert not found.sentences[0].certified
@@ -71,7 +71,7 @@ def test_what_proofs_leave_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_budget_of_nothing_is_said() -> None:
     model = tiny_model("bert", "classification", layers=4, width=64)
-    update = Client(model, TOLD).update(TEXTS[:1], [1])
+    update = Client(model, ALL_KNOWN).update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", budget=Budget(seconds=0), **QUICK)
     assert found.status == "budget-exhausted"
 

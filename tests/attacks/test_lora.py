@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import TEXTS, TOLD, tiny_model
+from tiny import ALL_KNOWN, TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.models.selection import selected
@@ -52,7 +52,7 @@ def test_a_decoder_is_read_through_its_factors(trained: bool) -> None:
 
 def test_a_rank_below_the_token_count_is_said_and_matched() -> None:
     model = adapted(4, ["query", "value"])
-    update = Client(model, TOLD).update(TEXTS[:1], [1])
+    update = Client(model, ALL_KNOWN).update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", steps=4, prior="none")
     assert "rank limit" in " ".join(found.notes)
     assert found.sentences[0].stage in ("subspace", "lamp-cos")

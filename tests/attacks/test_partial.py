@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny import TEXTS, TOLD, tiny_model, wide_model
+from tiny import ALL_KNOWN, TEXTS, tiny_model, wide_model
 
 from gradleak import Client, TextModel, attack, audit
 from gradleak.attacks.evidence.defended import Seen, what_shows
@@ -79,7 +79,7 @@ def test_likely_tokens_first_find_the_same(family: str, monkeypatch: pytest.Monk
 def test_one_matrix_of_the_first_layer_points_at_the_tokens(role: str) -> None:
     """No proof without a second span, but the tokens are known before matching begins."""
     model = wide_model("bert", "classification")
-    update = Client(model, TOLD, observe=f"layer:1.{role}").update(TEXTS[:1], [1])
+    update = Client(model, ALL_KNOWN, observe=f"layer:1.{role}").update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] == ["subspace"]
     assert {tuple(s.tokens) for s in found.sentences} == contents(model, TEXTS[:1])
@@ -88,7 +88,7 @@ def test_one_matrix_of_the_first_layer_points_at_the_tokens(role: str) -> None:
 
 def test_what_is_deeper_is_matched_and_said() -> None:
     model = wide_model("bert", "classification")
-    update = Client(model, TOLD, observe="layer:3.attention_out").update(TEXTS[:1], [1])
+    update = Client(model, ALL_KNOWN, observe="layer:3.attention_out").update(TEXTS[:1], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] == ["lamp-cos"]
     assert any("holds no matrix of the first layer's attention" in note for note in found.notes)
@@ -98,7 +98,7 @@ def test_what_is_deeper_is_matched_and_said() -> None:
 @pytest.mark.parametrize("observe", ["head", "layer:4.query", "layer:4.ffn_in"])
 def test_too_little_signal_is_said(observe: str) -> None:
     model = wide_model("bert", "classification")
-    update = Client(model, TOLD, observe=observe).update(TEXTS[2:], [1])
+    update = Client(model, ALL_KNOWN, observe=observe).update(TEXTS[2:], [1])
     (found,) = attack(update, model, "auto", **QUICK)
     assert any("holds too little" in note for note in found.notes)
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import TEXTS, TOLD, tiny_model
+from tiny import ALL_KNOWN, TEXTS, tiny_model
 
 from gradleak import Client, GradleakError
 
@@ -33,7 +33,7 @@ def test_update_holds_backwards_gradient(tiny):
 
 
 def test_the_manifest_holds_only_what_is_known(tiny_bert):
-    known = Client(tiny_bert, TOLD).update(TEXTS, [0, 1, 1]).known
+    known = Client(tiny_bert, ALL_KNOWN).update(TEXTS, [0, 1, 1]).known
     assert (known.batch_size, known.labels) == (3, (0, 1, 1))
     assert known.lengths == tuple(tiny_bert.encode(TEXTS).lengths)
     assert Client(tiny_bert).update(TEXTS, [0, 1, 1]).known.names == ("batch_size",)
@@ -45,7 +45,7 @@ def test_the_manifest_holds_only_what_is_known(tiny_bert):
 
 def test_labels_by_name_and_out_of_range(tiny_bert):
     names = tiny_bert.module.config.id2label
-    by_name = Client(tiny_bert, TOLD).update(TEXTS[:1], [names[1]])
+    by_name = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [names[1]])
     assert by_name.known.labels == (1,)
     with pytest.raises(GradleakError, match="out of range"):
         Client(tiny_bert).update(TEXTS[:1], [2])

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from tiny import TEXTS, TOLD, tiny_model
+from tiny import ALL_KNOWN, TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
@@ -39,7 +39,7 @@ def texts_of(found):
 
 def test_runs_on_every_family(tiny, name):
     labels = [0, 1] if tiny.task == "classification" else None
-    update = Client(tiny, TOLD).update(TEXTS[:2], labels)
+    update = Client(tiny, ALL_KNOWN).update(TEXTS[:2], labels)
     (found,) = attack(update, tiny, name, **QUICK)
     lengths = [n - len(tiny.prefix) - len(tiny.suffix) for n in tiny.encode(TEXTS[:2]).lengths]
     assert [len(s.tokens) for s in found.sentences] == lengths
@@ -55,12 +55,12 @@ def test_runs_on_every_family(tiny, name):
 def test_runs_in_double_precision(name):
     model = tiny_model("bert", "classification")
     model.module.double()
-    (found,) = attack(Client(model, TOLD).update(TEXTS[:1], [1]), model, name, **QUICK)
+    (found,) = attack(Client(model, ALL_KNOWN).update(TEXTS[:1], [1]), model, name, **QUICK)
     assert found.status == "completed"
 
 
 def test_same_seed_same_tokens(tiny_bert, name):
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     first, again = (attack(update, tiny_bert, name, seed=7, **QUICK) for _ in range(2))
     assert texts_of(first) == texts_of(again)
     assert first[0].loss == again[0].loss
@@ -70,7 +70,7 @@ def test_same_seed_same_tokens(tiny_bert, name):
 
 def test_neighbours_do_not_matter(tiny_bert, name):
     """An update attacked alone and together with a longer one gives the same answer."""
-    updates = [Client(tiny_bert, TOLD).update([text], [1]) for text in TEXTS[:3]]
+    updates = [Client(tiny_bert, ALL_KNOWN).update([text], [1]) for text in TEXTS[:3]]
     together = attack(updates, tiny_bert, name, seed=[1, 2, 3], **QUICK)
     alone = [attack(u, tiny_bert, name, seed=[s], **QUICK)[0] for u, s in zip(updates, (1, 2, 3), strict=True)]
     assert texts_of(together) == texts_of(alone)
@@ -82,7 +82,7 @@ def test_stops_when_interrupted_and_keeps_the_best(tiny_bert, name):
             budget.interrupt()
 
     budget = Budget()
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     options = {**QUICK, "steps": 100000}
     (found,) = attack(update, tiny_bert, name, budget=budget, progress=Stopper(), **options)
     assert found.status == "interrupted"
@@ -90,14 +90,14 @@ def test_stops_when_interrupted_and_keeps_the_best(tiny_bert, name):
 
 
 def test_budget_exhausted_is_said(tiny_bert, name):
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     (found,) = attack(update, tiny_bert, name, budget=Budget(seconds=0), **QUICK)
     assert found.status == "budget-exhausted"
 
 
 def test_leaves_the_model_as_it_was(tiny_bert, name):
     """No weight changes and no gradient stays behind."""
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     tiny_bert.module.zero_grad(set_to_none=True)
     before = {n: p.detach().clone() for n, p in tiny_bert.parameters().items()}
     attack(update, tiny_bert, name, **QUICK)
@@ -106,7 +106,7 @@ def test_leaves_the_model_as_it_was(tiny_bert, name):
 
 
 def test_bad_options_are_refused(tiny_bert, name):
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="has no option 'stepz'; did you mean 'steps'"):
         attack(update, tiny_bert, name, stepz=3)
     with pytest.raises(GradleakError, match="option 'steps'"):
@@ -115,7 +115,7 @@ def test_bad_options_are_refused(tiny_bert, name):
 
 def test_settled_attacks_stop_early(tiny_bert, name):
     """With patience, a row whose answer no longer changes is left alone; the others go on."""
-    updates = [Client(tiny_bert, TOLD).update([text], [1]) for text in TEXTS[:2]]
+    updates = [Client(tiny_bert, ALL_KNOWN).update([text], [1]) for text in TEXTS[:2]]
     options = {**QUICK, "steps": 400, "lr": 1e-7, "discrete_every": 0, "patience": 20}
     for found in attack(updates, tiny_bert, name, **options):
         assert found.status == "completed"
@@ -138,10 +138,10 @@ def contents(model):
 
 
 def test_planned_attacks_refuse_and_stop(planned, tiny_bert):
-    update = Client(tiny_model("bert", "classification", seed=5), TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_model("bert", "classification", seed=5), ALL_KNOWN).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="other weights"):
         attack(update, tiny_bert, planned)
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     (found,) = attack(update, tiny_bert, planned, budget=Budget(seconds=0))
     assert found.status == "budget-exhausted"
     with pytest.raises(GradleakError, match="has no option"):
@@ -149,13 +149,13 @@ def test_planned_attacks_refuse_and_stop(planned, tiny_bert):
 
 
 def test_unknown_attack(tiny_bert):
-    update = Client(tiny_bert, TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="unknown attack 'lamp'; did you mean 'lamp-"):
         attack(update, tiny_bert, "lamp")
 
 
 def test_an_update_of_another_model_is_refused(tiny_bert, name):
-    update = Client(tiny_model("bert", "classification", seed=5), TOLD).update(TEXTS[:1], [1])
+    update = Client(tiny_model("bert", "classification", seed=5), ALL_KNOWN).update(TEXTS[:1], [1])
     with pytest.raises(GradleakError, match="other weights"):
         attack(update, tiny_bert, name, **QUICK)
 
@@ -211,7 +211,7 @@ def test_discrete_at_the_end_is_used(tiny_bert):
         plain(search, budget)
         seen.append(True)
 
-    update = Client(tiny_bert, TOLD).update(TEXTS[1:2], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[1:2], [1])
     options = {**QUICK, "steps": 40, "candidates": 200, "prior_weight": 100.0, "discrete": "end"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MatchingSearch, "_reorder_answers", watched)
@@ -222,7 +222,7 @@ def test_discrete_at_the_end_is_used(tiny_bert):
 
 def test_labels_and_lengths_that_are_not_told_are_raced(tiny_bert):
     """Several guesses for one update become rows; one of them is the answer, whatever the neighbours do."""
-    told = Client(tiny_bert, TOLD).update(TEXTS[:2], [0, 1])
+    told = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:2], [0, 1])
     blind = Client(tiny_bert, ("batch_size",)).update(TEXTS[:2], [0, 1])
     options = {**QUICK, "race": 3, "guesses": 5}
     first, second = attack([blind, told], tiny_bert, "lamp-cos", seed=[1, 2], **options)
@@ -235,7 +235,7 @@ def test_labels_and_lengths_that_are_not_told_are_raced(tiny_bert):
 
 @pytest.mark.parametrize("form", ["average", "unrolled"])
 def test_attacks_weights_that_moved(tiny_bert, form):
-    update = Client(tiny_bert, TOLD, "fedavg:batch=1,lr=0.01").update(TEXTS[:2], [0, 1])
+    update = Client(tiny_bert, ALL_KNOWN, "fedavg:batch=1,lr=0.01").update(TEXTS[:2], [0, 1])
     (found,) = attack(update, tiny_bert, "lamp-cos", fedavg=form, **QUICK)
     assert found.status == "completed"
     assert found.loss <= found.trace[0].loss
@@ -245,7 +245,7 @@ def test_attacks_weights_that_moved(tiny_bert, form):
 def test_lamp_recovers_words_of_a_real_model(minilm):
     """A short search on real weights already finds most of a short sentence's words."""
     text = "The patient died."
-    update = Client(minilm, TOLD).update([text], [1])
+    update = Client(minilm, ALL_KNOWN).update([text], [1])
     options = {"steps": 60, "lr": 0.05, "init_draws": 10, "init_orders": 0, "candidates": 24, "discrete_every": 15}
     (found,) = attack(update, minilm, "lamp-cos", **options)
     assert {"patient", "died"} <= set(found.bag)
@@ -253,7 +253,7 @@ def test_lamp_recovers_words_of_a_real_model(minilm):
 
 @pytest.mark.real
 def test_the_control_guesses_at_the_granted_length(minilm):
-    update = Client(minilm, TOLD).update(["The patient died last night."], [1])
+    update = Client(minilm, ALL_KNOWN).update(["The patient died last night."], [1])
     found = attack([update, update], minilm, "control")
     assert [len(one.sentences[0].tokens) for one in found] == [6, 6]
     assert texts_of(found)[0] != texts_of(found)[1]
@@ -281,7 +281,7 @@ def test_polish_only_gets_closer(tiny, name):
         return found
 
     labels = [0, 1] if tiny.task == "classification" else None
-    update = Client(tiny, TOLD).update(TEXTS[:2], labels)
+    update = Client(tiny, ALL_KNOWN).update(TEXTS[:2], labels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradleak.attacks.search.optimise.polish", watched)
         (found,) = attack(update, tiny, name, polish=3, **QUICK)
@@ -301,7 +301,7 @@ def test_polish_finds_the_right_order(minilm):
     from gradleak.matching.distances import Distance
     from gradleak.matching.engine import FactorEngine
 
-    update = Client(minilm, TOLD).update(["The nurse called the bank about my loan."], [1])
+    update = Client(minilm, ALL_KNOWN).update(["The nurse called the bank about my loan."], [1])
     frame, fixed = empty_dummies(minilm, gather(update, minilm, "test", 1), [0])
     rough = minilm.encode(["My nurse called the loan the bank about."])
     polished = polish(

@@ -50,7 +50,7 @@ from gradleak.experiments.recipes.table import markdown
 from gradleak.training.finetune import FinetuneSettings, finetune
 
 FILE = Path(__file__).with_name("goldens.json")
-TOLD = ("batch_size", "labels", "lengths")
+ALL_KNOWN = ("batch_size", "labels", "lengths")
 SEARCH = {"steps": 5, "init_draws": 3, "init_orders": 2}
 LAMP = {**SEARCH, "discrete_every": 2, "candidates": 8}
 ATTACKS: dict[str, dict[str, Any]] = {
@@ -135,7 +135,7 @@ def sections() -> Sections:
 def _audit(family: str, task: str, attack: str, **settings: Any) -> Callable[[Path], Any]:
     def run(_: Path) -> Any:
         longest = 40 if family in ("gpt2", "llama") else 14
-        usual = {"trials": 2, "batch_size": 2, "seed": 3, "known": TOLD, "max_tokens": longest}
+        usual = {"trials": 2, "batch_size": 2, "seed": 3, "known": ALL_KNOWN, "max_tokens": longest}
         return kept(audit(tiny_model(family, task), attack=attack, options=ATTACKS[attack], **{**usual, **settings}))
 
     return run
@@ -153,7 +153,7 @@ def _lti(place: Path) -> Any:
 
 def _map(place: Path) -> Any:
     config = AuditSpec(
-        model=str(_model(place)), attack="lamp-cos", options=LAMP, known=TOLD, trials=2, batch_size=1, seed=2,
+        model=str(_model(place)), attack="lamp-cos", options=LAMP, known=ALL_KNOWN, trials=2, batch_size=1, seed=2,
         max_tokens=14,
     )  # fmt: skip
     found = leak_map(config, place / "map")
@@ -206,7 +206,7 @@ def _sweep(place: Path) -> Any:
             "attacks": ["exact", {"name": "lamp-cos", "options": LAMP}],
             "defenses": ["none", "noise:sigma=0.001"],
             "batch_sizes": [1, 2],
-            "known": TOLD,
+            "known": ALL_KNOWN,
             "max_tokens": 14,
             "trials": 2,
             "seeds": 2,

@@ -28,7 +28,7 @@ def finetune(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Sentences of a step. Default: 32, lm 16.")] = None,
     checkpoints: Annotated[
-        int, typer.Option(min=0, help="Keep the model at so many points before the end too, the start first.")
+        int, typer.Option(min=0, help="At how many points before the end the model is kept too, the start first.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Fixes the split, the order and dropout.")] = 0,
 ) -> None:

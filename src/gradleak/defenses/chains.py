@@ -53,13 +53,13 @@ def chain_list(value: object) -> list[str | list[str]]:
 
 def chain_gradient(defenses: Sequence[Defense], generator: torch.Generator) -> Gradient | None:
     """How a chain of defences computes a local step's gradient; None for the plain way. At most one has its own."""
-    own = [(number, way) for number, way in enumerate(d.gradient(generator) for d in defenses) if way is not None]
-    if not own:
+    ways = [(number, way) for number, way in enumerate(d.gradient(generator) for d in defenses) if way is not None]
+    if not ways:
         return None
-    number, way = own[0]
-    if len(own) > 1 or any(type(d).apply is not Defense.apply for d in defenses[:number]):
+    number, way = ways[0]
+    if len(ways) > 1 or any(type(d).apply is not Defense.apply for d in defenses[:number]):
         raise GradleakError(
-            f"{defenses[own[-1][0]].name} works on single sentences' gradients, so it comes before all that changes "
+            f"{defenses[ways[-1][0]].name} works on single sentences' gradients, so it comes before all that changes "
             "the update, and once"
         )
     return way

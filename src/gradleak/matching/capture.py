@@ -103,10 +103,10 @@ class Capture:
             width = () if isinstance(module, nn.Embedding) else (seen.shape[-1],)
             # Modules with the same input get the same tensor: what is derived from it is then computed once.
             x = inputs.setdefault(id(seen), seen.reshape(rows, -1, *width))
-        own = self.rules[module](module, x, output_gradient.reshape(rows, -1, output_gradient.shape[-1]))
+        by_attribute = self.rules[module](module, x, output_gradient.reshape(rows, -1, output_gradient.shape[-1]))
         for attribute, name in self.owners[module].items():
-            if attribute in own:
-                gradients.add(name, own[attribute])
+            if attribute in by_attribute:
+                gradients.add(name, by_attribute[attribute])
 
 
 def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) -> tuple[Tensor | None, Any, bool]:

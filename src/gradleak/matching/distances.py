@@ -26,8 +26,8 @@ class Distance:
     sign: mean over parameters of the share of the dummy's absolute gradient whose sign is not the target's, twice.
     Against signs alone it is 0 for the truth, which none of the others is.
 
-    >>> one, two = torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0]])
-    >>> [round(float(Distance(name).from_dense(one, two)), 4) for name in ("cosine", "l2", "l2+l1")]
+    >>> dummy, target = torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0]])
+    >>> [round(float(Distance(name).from_dense(dummy, target)), 4) for name in ("cosine", "l2", "l2+l1")]
     [0.0, 4.0, 4.02]
     """
 
@@ -63,10 +63,10 @@ class Distance:
     def with_slope(self, dummy: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """`from_dense` and its derivative by the dummy's gradient, which may be overwritten."""
         if self.name == "cosine":
-            inner, own, wanted = (dummy * target).sum(dim=1), dummy.square().sum(dim=1), target.square().sum(dim=1)
-            own = own.clamp_min(VANISHING)
-            sizes = own.sqrt() * torch.where(wanted > 0, wanted, 1.0).sqrt()
-            slope = dummy * (inner / (own * sizes))[:, None] - target / sizes[:, None]
+            inner, target_square = (dummy * target).sum(dim=1), target.square().sum(dim=1)
+            dummy_square = dummy.square().sum(dim=1).clamp_min(VANISHING)
+            sizes = dummy_square.sqrt() * torch.where(target_square > 0, target_square, 1.0).sqrt()
+            slope = dummy * (inner / (dummy_square * sizes))[:, None] - target / sizes[:, None]
             return 1 - inner / sizes, slope
         if self.name == "sign":
             signs = target.sgn()

@@ -248,15 +248,15 @@ class FactorEngine:
             targets = [self._targets[name] for name in names]
             factored = [each for name in names for each in gradients.factored[name]]
             if len(factored) == len(names) and all(isinstance(each, Factors) for each in factored):
-                inner, own = products(cast(list[Factors], factored), targets, groups)
+                inner, square = products(cast(list[Factors], factored), targets, groups)
                 inners.update(zip(names, inner, strict=True))
-                squares.update(zip(names, own, strict=True))
+                squares.update(zip(names, square, strict=True))
             else:  # one matrix, used several times or as a table
                 inners[names[0]] = torch.stack([targets[0].inner(each, groups) for each in factored]).sum(dim=0)
                 squares[names[0]] = squared_norm(factored)
         wanted = torch.stack([self._targets[name].square(groups) for name in self._matrices])
-        inner, own = (torch.stack([each[name] for name in self._matrices]) for each in (inners, squares))
-        return self.distance.from_products(inner, own, wanted) * weights
+        inner, square = (torch.stack([each[name] for name in self._matrices]) for each in (inners, squares))
+        return self.distance.from_products(inner, square, wanted) * weights
 
     def _together(self, gradients: Gradients) -> list[list[str]]:
         """Matrices that are used once and share an input and a form of target, in lists; all others alone."""

@@ -108,9 +108,9 @@ def weights_of(
 ) -> Tensor:
     """How much each parameter counts in each update, (parameters, updates): one by default, nothing if unmatched."""
     given: Sequence[Mapping[str, float]] = weights or [{}] * len(matched)
-    sets = [set(own) for own in matched]
+    sets = [set(names) for names in matched]
     rows = [
-        [float(own.get(name, 1.0)) if name in kept else 0.0 for own, kept in zip(given, sets, strict=True)]
+        [float(weight.get(name, 1.0)) if name in kept else 0.0 for weight, kept in zip(given, sets, strict=True)]
         for name in names
     ]
     return torch.tensor(rows).view(len(names), len(matched))
@@ -125,4 +125,4 @@ def filled(
     def zeros(name: str) -> Tensor:
         return torch.zeros((), dtype=model.token_embedding.dtype).expand(parameters[name].shape)
 
-    return [{**own, **{name: zeros(name) for name in names if name not in own}} for own in tensors]
+    return [{**update, **{name: zeros(name) for name in names if name not in update}} for update in tensors]

@@ -81,13 +81,13 @@ class ImageModel(Target):
 
     def layer_tensors(self, number: int) -> dict[str, list[str]]:
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
-        own = self.layers[number - 1].named_parameters(recurse=False)
-        return {role: [names[id(parameter)]] for role, parameter in own}
+        layer = self.layers[number - 1]
+        return {role: [names[id(parameter)]] for role, parameter in layer.named_parameters(recurse=False)}
 
     def layer_parameters(self, number: int) -> list[str]:
         """The parameters of the module itself: modules inside it that have parameters are layers of their own."""
-        own = {name for names in self.layer_tensors(number).values() for name in names}
-        return [name for name in self.parameters() if name in own]
+        inside = {name for names in self.layer_tensors(number).values() for name in names}
+        return [name for name in self.parameters() if name in inside]
 
     def logits(self, pixels: Tensor) -> Tensor:
         logits: Tensor = self.module(pixels)

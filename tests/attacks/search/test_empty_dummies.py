@@ -1,7 +1,7 @@
 """Dummies before the search: special tokens in place, the rest free."""
 
 import torch
-from tiny import TEXTS, TOLD
+from tiny import ALL_KNOWN, TEXTS
 
 from gradleak import Client
 from gradleak.attacks.evidence.knowledge import gather
@@ -10,7 +10,7 @@ from gradleak.attacks.search.empty_dummies import empty_dummies
 
 def test_special_tokens_are_in_place_and_fixed(tiny):
     labels = [0, 1, 1] if tiny.task == "classification" else None
-    update = Client(tiny, TOLD).update(TEXTS, labels)
+    update = Client(tiny, ALL_KNOWN).update(TEXTS, labels)
     dummies, fixed = empty_dummies(tiny, gather(update, tiny, "test", 1), [0])
     batch = tiny.encode(TEXTS)
     assert torch.equal(dummies.mask[0], batch.mask)

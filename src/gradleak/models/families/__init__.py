@@ -1,6 +1,6 @@
 """Where each supported architecture keeps its parts.
 
-A family is a declaration, not code: dotted paths from the model's base, found by module identity. Attacks and
+A family is a declaration, not code: dotted paths from the model's base. Attacks and
 selections speak in roles ("query", "ffn_out") and never in pieces of parameter names. Another package adds a family
 by `FAMILIES.register(family)`, or by an entry point of the group `gradleak.families`.
 """

@@ -49,20 +49,22 @@ class Form:
             tensors = self._in_order([tensors[name] for name in sorted(tensors, key=int)])
         parameters: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            own = next((each for each in _spellings(name) if each in self.parameters or each in self.others), None)
-            if own is None:
+            parameter = next(
+                (each for each in _spellings(name) if each in self.parameters or each in self.others), None
+            )
+            if parameter is None:
                 raise GradleakError(
                     f"{name[:80]!r} is no parameter of the {self.family} model; is it another model's?"
                 )
-            if own in self.others:
+            if parameter in self.others:
                 continue
-            if tuple(tensor.shape) != self.parameters[own]:
+            if tuple(tensor.shape) != self.parameters[parameter]:
                 raise GradleakError(
-                    f"{own} has shape {list(tensor.shape)}, the model's has {list(self.parameters[own])}"
+                    f"{parameter} has shape {list(tensor.shape)}, the model's has {list(self.parameters[parameter])}"
                 )
-            if own in parameters:
-                raise GradleakError(f"the parameter {own} occurs twice")
-            parameters[own] = tensor
+            if parameter in parameters:
+                raise GradleakError(f"the parameter {parameter} occurs twice")
+            parameters[parameter] = tensor
         if not parameters:
             raise GradleakError("there is no parameter of the model among the tensors")
         return parameters
