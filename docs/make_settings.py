@@ -68,7 +68,7 @@ python two.py
 
 Options override the file. An unknown key or a value that cannot be is an error that names the nearest right one. In
 Python `model` may also be a loaded model, `data` may be texts, `Row`s or `Pictures`, and `budget` a number of seconds
-or a `Budget`. A setting that means nothing for the kind of data (a text column of images, say) is an error if it is set.
+or a `Budget`. Setting what means nothing for the kind of data (a text column of images, for example) is an error.
 """
 
 
