@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,3 +39,15 @@ def tiny(request: pytest.FixtureRequest) -> TextModel:
 @pytest.fixture(scope="session")
 def tiny_bert() -> TextModel:
     return tiny_model("bert", "classification")
+
+
+@pytest.fixture(params=("gpt2", "llama"))
+def writer(request: pytest.FixtureRequest) -> TextModel:
+    """A causal language model of each family, with enough layers that some stay below those that FILM moves."""
+    return tiny_model(request.param, "causal-lm", layers=3, width=32)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that no other test has written to."""
+    monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))

@@ -30,12 +30,7 @@ ALLOWED = {
 # Against the flow, in annotations alone: a model checks that what an attacker knows fits it.
 ONLY_FOR_TYPES = {("models", "updates")}
 # Against the flow, and why.
-EXCEPTIONS = {
-    (
-        "models",
-        "matching",
-    ): "a family says by name which rule reads the gradients of its own layers; matching imports it",
-}
+EXCEPTIONS = {("models", "matching"): "a family names the rule that reads its own layers; only matching imports it"}
 
 EDGES = {(package, other) for package, others in ALLOWED.items() for other in others.split()}
 

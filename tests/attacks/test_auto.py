@@ -26,7 +26,7 @@ def test_a_plain_gradient_is_proved_and_nothing_else_is_run() -> None:
 
 
 def test_a_language_model_writes_where_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More tokens than dimensions, so no span; and no batch size is granted, so there is nothing to match either."""
+    """More tokens than dimensions, so no span; and no batch size is known, so there is nothing to match either."""
     model = tiny_model("gpt2", "causal-lm", layers=2, width=16)
     update = Client(model, known=()).update(TEXTS)
     short = Film(FilmOptions(rounds=1, length=8))

@@ -27,9 +27,9 @@ def test_shares_tell_which_parameters_are_drowned(tiny_bert: TextModel) -> None:
         for name in gradient
     }
     # The keys' bias has no gradient to speak of: a common shift of all keys changes nothing.
-    told = [name for name in gradient if "key.bias" not in name]
-    clear = [apart[name] for name in told if shares[name] > 0.9]
-    drowned = [apart[name] for name in told if shares[name] < 0.1]
+    compared = [name for name in gradient if "key.bias" not in name]
+    clear = [apart[name] for name in compared if shares[name] > 0.9]
+    drowned = [apart[name] for name in compared if shares[name] < 0.1]
     assert clear
     assert drowned
     assert max(clear) < 0.1 < sum(drowned) / len(drowned)

@@ -4,13 +4,20 @@ import numpy as np
 import pytest
 import torch
 from attacking import OPTIONS, attacked
-from blobs import blobs, singles
+from blobs import blobs, singles, small_model
 
 from gradleak import GradleakError, ImageClient, attack, score_images
 from gradleak.core.budget import Budget
 from gradleak.data.pictures import from_uris
 
 DEFENCES = [(), ("sign",), ("prune:ratio=0.9",), ("noise:sigma=0.001",)]
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
 
 
 @pytest.mark.parametrize("defenses", DEFENCES)

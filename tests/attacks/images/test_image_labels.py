@@ -1,12 +1,17 @@
 """The class of a single image."""
 
 import pytest
-from blobs import singles
+from blobs import singles, small_model
 
 from gradleak import ImageClient
 from gradleak.attacks.images.labels import label_of_one
 
 DEFENCES = [(), ("sign",), ("prune:ratio=0.9",), ("noise:sigma=0.001",)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
 
 
 @pytest.mark.parametrize("defenses", DEFENCES)

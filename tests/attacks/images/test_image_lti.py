@@ -2,9 +2,16 @@
 
 import pytest
 from attacking import attacked
-from blobs import blobs, singles
+from blobs import blobs, singles, small_model
 
 from gradleak import GradleakError, ImageClient, attack, score_images
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
 
 
 @pytest.mark.parametrize(("layers", "share"), [("mlp", 0.8), ("linear", 0.2)])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from blobs import singles
+from blobs import singles, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +10,11 @@ from gradleak import ImageClient
 from gradleak.attacks.images.matching import GradientMatcher, cosine_distance, hinge_distance
 
 DEFENCES = [(), ("sign",), ("prune:ratio=0.9",), ("noise:sigma=0.001",)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
 
 
 @pytest.mark.parametrize("defenses", DEFENCES)

@@ -126,7 +126,7 @@ def test_kept_features_are_those_computed_anew(model):
 
 
 def test_known_tokens_take_the_mixture_apart(model):
-    """With all tokens known, what was told to a layer's output at each position comes out as autograd has it."""
+    """With all tokens known, the gradient of a layer's output at each position comes out as autograd has it."""
     features, ids = Structured(model, LENGTH), auxiliary(model).sequences[:4]
     batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
     tensors = SampleGradients(model, features.names).of(batch, ids)
@@ -171,7 +171,7 @@ def test_examples_follow_from_the_step_alone(tiny_bert):
 
 
 def test_a_classifiers_update_is_read_too(tiny_bert, tmp_path):
-    """Hashed, with special tokens around and a label that is not told."""
+    """Hashed, with special tokens around and a label that is not known."""
     network = usual_network(tiny_bert, length=LENGTH, hidden=(16, 16), output="vocabulary")
     settings = TrainSettings(steps=4, batch=4, check=2)
     manifest, _ = train_inverter(tiny_bert, tmp_path, aux=TEXTS[:60], network=network, settings=settings)
@@ -245,10 +245,10 @@ def test_other_batches_models_and_folders_are_refused(model, trained, tmp_path):
 
 def test_a_manifest_that_lies_is_refused(model, trained, tmp_path):
     place, *_ = trained
-    told = json.loads((place / "manifest.json").read_text())
+    manifest = json.loads((place / "manifest.json").read_text())
     (tmp_path / "inverter.safetensors").write_bytes((place / "inverter.safetensors").read_bytes())
     for change, message in [({"width": 64}, "do not fit"), ({"width": "wide"}, "does not describe a network")]:
-        (tmp_path / "manifest.json").write_text(json.dumps(told | {"network": told["network"] | change}))
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"network": manifest["network"] | change}))
         with pytest.raises(GradleakError, match=message):
             attack(Client(model).update(TEXTS[:1]), model, "lti", inverter=str(tmp_path))
 
