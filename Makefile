@@ -7,13 +7,17 @@ TORCH ?= torch==2.13.0
 INTEGRATIONS := .venv-integrations
 FLOWER ?= flwr==1.41.0
 
-.PHONY: demo test test-integrations lint types check setup assets clean
+.PHONY: demo test test-fast test-integrations lint types check setup assets clean
 
 demo: assets
 	$(BIN)/gradleak demo
 
 test: assets
 	$(BIN)/pytest -n auto --maxprocesses 4
+
+# For daily work: tiny models, no commands in processes of their own, no real weights.
+test-fast: setup
+	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow" tests
 
 test-integrations: $(INTEGRATIONS)/ready
 	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations

@@ -154,7 +154,7 @@ leak_map(spec, "my-map", options=RunOptions(workers=2, limits=Limits(time="5m"))
 ```
 
 A sweep has `threads` and `limits` in its file, so that everybody who runs the file gets the same cells; there
-`--limits` overrides the file and `--threads` does nothing.
+`--limits` and `--threads` override the file.
 """
 
 

@@ -33,7 +33,7 @@ class RunFlags:
     executor: str
     address: str | None
     gpus: float
-    threads: int
+    threads: int | None
     limits: str | None
     retry_failed: bool
     dry_run: bool
@@ -46,7 +46,7 @@ class RunFlags:
 
         _, values = split_parameters(f"limits:{self.limits or ''}")
         limits = {"limits": validated(Limits, values, "--limits")} if values else {}
-        chosen: dict[str, Any] = {"threads": self.threads, **changes, **limits}
+        chosen: dict[str, Any] = {**changes, **limits, **({"threads": self.threads} if self.threads else {})}
         executor: Any = "inline" if self.executor == "inline" else "local"
         options = RunOptions(self.workers, executor, retry_failed=self.retry_failed, **chosen)
         return replace(options, crew=self._crew(options, device))
@@ -78,7 +78,10 @@ RUN: dict[str, tuple[Any, Any]] = {
     ),
     "address": (Annotated[str | None, typer.Option(help="Of the Ray cluster; default: one on this machine.")], None),
     "gpus": (Annotated[float, typer.Option(min=0.0, help="Share of a GPU that a Ray actor takes.")], 0.0),
-    "threads": (Annotated[int, typer.Option(min=1, help="Threads of a worker; results depend on it.")], 1),
+    "threads": (
+        Annotated[int | None, typer.Option(min=1, help="Threads of a worker, on which results depend; default: 1.")],
+        None,
+    ),
     "limits": (
         Annotated[str | None, typer.Option(help="Of one cell, such as time=5m,memory=4GB,steps=1000.")],
         None,
