@@ -23,6 +23,22 @@ settings.register_profile("gradleak", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("gradleak")
 
+# What `make test-fast` leaves out: whole commands in processes of their own, real weights, every attack on every
+# family, browsers, fuzzing at length.
+SLOW = {
+    "test_cli", "test_attacks", "test_extending", "test_kept_results", "test_sweep", "test_disks", "test_ray",
+    "test_page", "test_fuzz", "test_contract", "test_recipes", "test_map", "test_image_verdict",
+    "test_image_flow", "test_defended", "test_film", "test_auto", "test_convert", "test_update",
+    "test_finetune", "test_training_checkpoints",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        real = item.get_closest_marker("real") or "minilm" in getattr(item, "fixturenames", ())
+        if real or item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def minilm() -> TextModel:

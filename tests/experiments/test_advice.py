@@ -77,7 +77,7 @@ def test_perplexity_is_better_when_lower():
     points = [point("none", (90, 85, 95), utility=(20, 19, 21)), point("a", HIDDEN)]
     assert advise(points, "perplexity", 40.0).startswith("Use a:")
     assert "0.5 % of perplexity" in advise(points, "perplexity", 40.0)
-    assert advise(points, "perplexity", 20.5).startswith("What a defence costs cannot be told")
+    assert advise(points, "perplexity", 20.5).startswith("What a defence costs is not clear")
 
 
 def test_without_a_floor_nothing_is_advised():

@@ -170,7 +170,7 @@ def summary(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
     """The mean and interval of every metric over seeds.
 
     >>> summary([{"mcc": 40.0}])
-    {'mcc': Interval(mean=40.0, low=-100.0, high=100.0)}
+    {'mcc': Interval(40 [-100, 100])}
     """
     names = values[0] if values else ()
     return {name: bootstrap([value[name] for value in values], *RANGES[name]) for name in names}
