@@ -163,7 +163,7 @@ def _crew(options: RunOptions, device: str, subjects: Subjects, budget: Budget, 
 
 
 def _status(cells: Sequence[Cell], statuses: dict[str, Status], budget: Budget) -> ExperimentStatus:
-    """How it ended. Where no cell could be run at all, the first one's error is the experiment's."""
+    """How it ended, by how its cells did."""
     ends = [statuses.get(cell.id) for cell in cells]
     if all(end == "completed" for end in ends):
         return "completed"
