@@ -44,8 +44,8 @@ class ExperimentSpec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _split(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or isinstance(values.get("audit"), AuditSpec):
-            return values
+        if not isinstance(values, dict) or not isinstance(values.get("audit") or {}, dict):
+            return values  # nothing to split, or what is no table is said to be none
         shared = {key: value for key, value in values.items() if key in cls._shared()}
         own = {key: value for key, value in values.items() if key not in shared}
         return {**own, "audit": {**(own.get("audit") or {}), **shared}}
