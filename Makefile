@@ -17,7 +17,7 @@ test: assets
 
 # For daily work: tiny models, no commands in processes of their own, no real weights.
 test-fast: setup
-	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow" tests
+	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow" tests --ignore=tests/updates/integrations
 
 test-integrations: $(INTEGRATIONS)/ready
 	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations
