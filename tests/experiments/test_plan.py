@@ -137,6 +137,17 @@ def test_every_setting_makes_another_cell_but_those_that_decide_nothing():
         assert (cell(**{name: value}).id == cell().id) == (name in _ASIDE), name
 
 
+def test_a_setting_that_is_added_changes_no_seed_until_it_is_set():
+    class More(AuditSpec):
+        shade: int = 1
+
+    def decisive(**values):
+        return AuditJob.model_construct(spec=More(attack="tag", **values), inverter=None).decisive("text")
+
+    assert decisive() == AuditJob(spec=AuditSpec(attack="tag")).decisive("text") == decisive(shade=1)
+    assert decisive(shade=2) == {**decisive(), "shade": 2}
+
+
 def test_adding_a_setting_makes_it_an_option_and_a_key(monkeypatch, tmp_path):
     class More(AuditSpec):
         shade: int = setting(1, "how dark it is", "drawing", ge=0)

@@ -19,7 +19,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
-from gradleak.models.load import load_model, modality_of_source
+from gradleak.models.load import load_text_model, modality_of_source
 from gradleak.scoring.score import Score
 from gradleak.updates.update import load_update
 
@@ -71,7 +71,7 @@ def score_files(reconstruction: Path, truth: Path, spec: AuditSpec) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
     answer, kept = _read(reconstruction, Reconstruction, "a reconstruction"), _read(truth, Truth, "a truth file")
     # Texts are compared as the model's tokens tell them apart; pictures need no model.
-    model = load_model(spec.model) if kept.modality == "text" else None
+    model = load_text_model(spec.model) if kept.modality == "text" else None
     return MODALITIES.get(kept.modality).score(answer, kept, model, spec.metrics)
 
 

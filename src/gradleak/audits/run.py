@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,7 +105,7 @@ def audit_together(
     for portion in _portions([(side, i) for side in sides for i in range(side.spec.trials)], model):
         updates = [side.update(i, progress) for side, i in portion]
         context = AttackContext(
-            [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary([side for side, _ in portion])
+            [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary({side for side, _ in portion})
         )
         answers = run_attack(method, updates, model, context)
         trials = [
@@ -204,12 +204,12 @@ class ClientSide:
         )
 
 
-def _auxiliary(sides: Sequence[ClientSide]) -> Any:
+def _auxiliary(sides: Iterable[ClientSide]) -> Any:
     """What the attacker of all these audits holds; they run together only if it is the same."""
-    held = [side.modality.auxiliary(side.case.data) for side in sides]
-    if any((other and other.digest) != (held[0] and held[0].digest) for other in held[1:]):
+    first, *others = [side.modality.auxiliary(side.case.data) for side in sides]
+    if any((other and other.digest) != (first and first.digest) for other in others):
         raise GradleakError("audits that run together must have the same auxiliary data")
-    return held[0]
+    return first
 
 
 def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Iterator[list[tuple[ClientSide, int]]]:

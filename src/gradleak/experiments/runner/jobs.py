@@ -26,8 +26,8 @@ from gradleak.updates.manifest import KNOWABLE
 _ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "budget", "out"}
 # Those that there were when seeds were first derived.
 _FIRST = {
-    "attack", "batch_size", "client", "defenses", "device", "entities", "known", "max_tokens", "observe", "options",
-    "redact", "seed", "trials", "window",
+    "attack", "batch_size", "client", "defenses", "device", "known", "max_tokens", "observe", "options", "redact",
+    "seed", "trials", "window",
 }  # fmt: skip
 
 
@@ -74,19 +74,20 @@ class AuditJob(_Model):
         """
         spec = self.spec
         values = {
-            **spec.model_dump(mode="json", exclude=_ASIDE),
+            **spec.model_dump(mode="json", include=_FIRST),
+            **spec.model_dump(mode="json", exclude=_ASIDE | _FIRST | {"metrics"}, exclude_defaults=True),
             "options": self.options(modality),
             "client": str(_rule(spec.client)),
             "defenses": _chain(spec.defenses),
             "device": spec.device.partition(":")[0],
             "known": [name for name in KNOWABLE if name in spec.known],
-            "metrics": [name for name in spec.metrics if name != "nerr"],
             "entities": "nerr" in spec.metrics,  # how this metric was first asked for
-            "inverter": None if self.inverter is None else self.inverter.decisive(),
         }
-        return {
-            name: value for name, value in values.items() if name in _FIRST or value not in (None, [], (), {}, "")
-        }
+        if others := [name for name in spec.metrics if name != "nerr"]:
+            values["metrics"] = others
+        if self.inverter is not None:
+            values["inverter"] = self.inverter.decisive()
+        return values
 
     def options(self, modality: str) -> dict[str, Any]:
         """The attack's options that were set, in their own types; files that they name count by what is in them."""

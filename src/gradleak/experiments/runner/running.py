@@ -110,7 +110,7 @@ def _inverter(cell: Cell, model: Target, budget: Budget, progress: Progress) -> 
                 settings=TrainSettings.model_validate(part.training), budget=budget, progress=progress,
             )  # fmt: skip
             if manifest.training.status != "completed":
-                raise GradleakError("the time limit ended the training of the inverter; run again to go on with it")
+                raise GradleakError("the time limit ended the training of the inverter; run again to continue it")
     return folder
 
 
@@ -187,7 +187,9 @@ def ended(
 
 
 def _amount(limits: Limits, limit: LimitName) -> str:
-    value: Any = limits.model_dump()[limit] or "the experiment"
+    value: Any = limits.model_dump()[limit]
+    if value is None:  # the limit is the whole experiment's
+        return limit
     return f"{value:,} steps" if limit == "steps" else str(value)
 
 
