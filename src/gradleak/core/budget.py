@@ -74,6 +74,16 @@ class Budget:
         return self._interrupted
 
     @property
+    def used(self) -> float:
+        """Seconds since the budget began."""
+        return time.monotonic() - self._start
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left; None if there is no limit on time."""
+        return None if self.seconds is None else max(0.0, self.seconds - self.used)
+
+    @property
     def over(self) -> bool:
         limit = self.limit
         if limit is not None:
@@ -86,7 +96,7 @@ class Budget:
     @property
     def limit(self) -> LimitName | None:
         """Which limit is reached. Steps run out when one more is asked for, so an attack may need exactly all."""
-        if self.seconds is not None and time.monotonic() - self._start >= self.seconds:
+        if self.seconds is not None and self.used >= self.seconds:
             return "time"
         return "steps" if self._refused else None
 
@@ -100,9 +110,8 @@ class Budget:
 
     def part(self, share: float) -> Budget:
         """A budget of a share of the time and steps left, which ends when this one does."""
-        left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - self._start))
         steps = None if self.steps is None else math.ceil(share * (self.steps - self._taken))
-        return _Part(self, None if left is None else share * left, steps)
+        return _Part(self, None if self.left is None else share * self.left, steps)
 
     def limited(self, seconds: float | None, steps: int | None) -> Budget:
         """A budget of its own, counted from now, which ends when this one does."""
