@@ -12,6 +12,7 @@ from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.images import ImageClient
+from gradleak.core.budget import Budget
 from gradleak.core.identity import digest
 from gradleak.core.progress import Progress
 from gradleak.data.corpora import image_file
@@ -74,7 +75,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def score(self, found: Reconstruction, truth: Truth, model: ImageModel | None, metrics: Sequence[str]) -> Score:
         return score_images(found, Pictures(from_uris(truth.examples), tuple(truth.labels or ())), metrics=metrics)
 
-    def facts(self, trial: Attacked[Pictures], model: ImageModel) -> dict[str, Any]:
+    def facts(self, trial: Attacked[Pictures], model: ImageModel, budget: Budget) -> dict[str, Any]:
         return {"found": inferred_accuracy(trial.reconstruction, trial.batch.labels, (), ())}
 
     def control(
@@ -83,6 +84,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         trials: Sequence[Attacked[Pictures]],
         model: ImageModel,
         data: Sequence[ImageData],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
         """The mean auxiliary image, or plain grey."""

@@ -13,7 +13,7 @@ from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import GIVEN, Attacked, ControlScores, completed, method_of, modality_of
 from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
-from gradleak.core.budget import Budget
+from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
@@ -29,6 +29,8 @@ from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
 UPDATES_SHARE = 0.3
+# The share of the time that making updates may take before it is the attack's turn.
+MAKING_SHARE = 0.3
 
 
 def audit(
@@ -102,10 +104,17 @@ def audit_together(
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
     budget = budget or Budget()
-    for portion in _portions([(side, i) for side in sides for i in range(side.spec.trials)], model):
-        updates = [side.update(i, progress) for side, i in portion]
+    closing = budget.closing()
+    portions = list(_portions([(side, i) for side in sides for i in range(side.spec.trials)], model))
+    for number, waiting in enumerate(portions):
+        portion, updates = _begun(waiting, budget, progress)
+        if not portion:
+            continue
         context = AttackContext(
-            [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary({side for side, _ in portion})
+            [side.attack_seeds[i] for side, i in portion],
+            budget.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else budget,
+            progress,
+            _auxiliary({side for side, _ in portion}),
         )
         answers = run_attack(method, updates, model, context)
         trials = [
@@ -113,10 +122,23 @@ def audit_together(
             for (side, i), update, answer in zip(portion, updates, answers, strict=True)
         ]
         data = [side.case.data for side, _ in portion]
-        controls = modality_of(model).control(method, trials, model, data, progress)
+        controls = modality_of(model).control(method, trials, model, data, closing, progress)
         for (side, i), trial, control in zip(portion, trials, controls, strict=True):
-            side.measure(i, trial, control)
-    return [side.results(method) for side in sides]
+            side.measure(i, trial, control, closing)
+    return [side.results(method, budget.reason) for side in sides]
+
+
+def _begun(
+    waiting: Sequence[tuple[ClientSide, int]], budget: Budget, progress: Progress
+) -> tuple[list[tuple[ClientSide, int]], list[Update]]:
+    """The trials that there is time for, with their updates: at least the first of every audit."""
+    portion, updates = [], []
+    making = budget.part(MAKING_SHARE)
+    for side, i in waiting:
+        if i == 0 or not making.late:
+            portion.append((side, i))
+            updates.append(side.update(i, progress))
+    return portion, updates
 
 
 class ClientSide:
@@ -149,7 +171,7 @@ class ClientSide:
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
         return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i))
 
-    def measure(self, i: int, trial: Attacked[Any], control: ControlScores) -> None:
+    def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
         answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
         scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
@@ -167,12 +189,12 @@ class ClientSide:
                 control_pieces=control.pieces,
                 seconds=answer.seconds,
                 peak_memory_mb=answer.peak_memory_mb,
-                **self.modality.facts(trial, self.model),
+                **self.modality.facts(trial, self.model, budget),
             )
         )
 
-    def results(self, method: Attack) -> Results:
-        """All trials, once they are measured, with the means over them."""
+    def results(self, method: Attack, reason: StopReason) -> Results:
+        """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
         spec, model, trials = self.spec, self.model, self.trials
         scenario = Scenario(
             model=model.name,
@@ -191,6 +213,8 @@ class ClientSide:
             observed=self.observed,
         )
         unfinished = [trial.status for trial in trials if trial.status != "completed"]
+        if len(trials) < spec.trials:
+            unfinished.append("interrupted" if reason == "interrupted" else "budget-exhausted")
         return Results(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             status=unfinished[0] if unfinished else "completed",

@@ -123,8 +123,10 @@ def _obstacles(scenario: Scenario) -> list[str]:
 
 def status_note(results: Results) -> str | None:
     """What to say when the attack did not run to its end."""
+    begun, asked = len(results.trials), results.scenario.trials
+    left = f" {begun} of {asked} trials were begun." if begun < asked else ""
     if results.status == "interrupted":
-        return "The attack was interrupted: these are its best answers so far."
+        return f"The attack was interrupted: these are its best answers so far.{left}"
     if results.status == "budget-exhausted":
-        return "The attack ran out of its time budget: these are its best answers so far."
+        return f"The attack ran out of its time budget: these are its best answers so far.{left}"
     return None
