@@ -90,7 +90,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Refuse NaN and infinities: nothing can be read from them, and a training that has diverged sends them."""
     for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
+        # A sum is finite only if all of it is, and ten times as quick; a large one may overflow for no reason.
+        if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
             raise GradleakError(f"tensor {quoted(name)} holds NaN or infinite values")
 
 
