@@ -104,7 +104,7 @@ def audit_together(
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
     budget = budget or Budget()
-    closing = budget.closing()
+    attacking, closing = budget.before_closing(), budget.closing()
     portions = list(_portions([(side, i) for side in sides for i in range(side.spec.trials)], model))
     for number, waiting in enumerate(portions):
         portion, updates = _begun(waiting, budget, progress)
@@ -112,7 +112,7 @@ def audit_together(
             continue
         context = AttackContext(
             [side.attack_seeds[i] for side, i in portion],
-            budget.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else budget,
+            attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking,
             progress,
             _auxiliary({side for side, _ in portion}),
         )
