@@ -189,6 +189,7 @@ class ClientSide:
             defenses=list(self.defenses),
             known=list(self.known),
             observed=self.observed,
+            notes=list(model.notes),
         )
         unfinished = [trial.status for trial in trials if trial.status != "completed"]
         return Results(

@@ -45,6 +45,11 @@ class Target(ABC):
         """The architecture an update must belong to."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever reads a result must know of the model's weights, such as that its head is new."""
+        return ()
+
+    @property
     @abstractmethod
     def num_labels(self) -> int: ...
 
