@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from rich.console import Console
 from safetensors.torch import load_file, save_file
 from tiny import CASES, CONFIGS, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
 from gradleak import GradleakError, audit, load_model, write_report
 from gradleak.core.progress import Progress
 from gradleak.models.load import save_model
+from gradleak.report.terminal import print_results
 
 WEIGHTS = "model.safetensors"
 
@@ -61,9 +64,8 @@ def refusal(folder: Path, **how: Any) -> str:
 @pytest.mark.parametrize(("family", "task"), CASES)
 def test_a_whole_checkpoint_is_loaded_as_it_is(tmp_path, family, task):
     module = tiny_model(family, task).module
-    heard = Heard()
-    model = load_model(save_model(module, tiny_tokenizer(family), tmp_path), progress=heard)
-    assert (model.task, model.notes, heard.lines) == (task, (), [])
+    model = load_model(save_model(module, tiny_tokenizer(family), tmp_path))
+    assert (model.task, model.notes) == (task, ())
     for name, tensor in module.state_dict().items():
         assert torch.equal(model.module.state_dict()[name], tensor)
 
@@ -134,21 +136,23 @@ def test_old_names_of_layer_norms_are_read(tmp_path):
 
 
 def test_a_new_head_is_said(tmp_path):
-    heard = Heard()
-    model = load_model(saved(tmp_path, kind=""), progress=heard)
+    model = load_model(saved(tmp_path, kind=""))
     (note,) = model.notes
-    assert heard.lines == [note]
     assert "classifier.weight" in note
     assert "seed 0" in note
     assert load_model(tmp_path).fingerprint == model.fingerprint
     assert load_model(tmp_path, head_seed=1).fingerprint != model.fingerprint
 
 
-def test_a_new_head_is_said_in_results_and_on_the_page(tmp_path):
-    folder = saved(tmp_path / "model", kind="")
-    results = audit(str(folder), data=TEXTS, attack="bag", trials=1)
+def test_a_new_head_is_said_while_it_runs_in_the_results_and_on_the_page(tmp_path):
+    folder, heard = saved(tmp_path / "model", kind=""), Heard()
+    results = audit(str(folder), data=TEXTS, attack="bag", trials=1, progress=heard)
     (note,) = results.scenario.notes
     assert "classifier.weight" in note
+    assert heard.lines.count(note) == 1
+    console = Console(file=StringIO(), width=400)
+    print_results(results, console)
+    assert note in console.file.getvalue()
     assert "classifier.weight" in write_report(results, tmp_path / "page").read_text()
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import CASES, TEXTS, tiny_model, tiny_tokenizer
 
-from gradleak import GradleakError, load_model
+from gradleak import GradleakError, audit, load_model
 from gradleak.core.peak import peak_memory
 from gradleak.models.load import save_model
 
@@ -91,6 +91,16 @@ def test_classes_are_checked_against_the_free_memory(folder, monkeypatch):
     assert outcome(folder, num_labels=50_000) == ""
     monkeypatch.setattr(memory, "_allowance", 1 << 20)
     assert "free" in outcome(folder, num_labels=50_000)
+
+
+def test_data_of_the_other_kind_is_told_from_a_broken_file(tmp_path):
+    for data, model, said in (
+        ("texts.csv", "lenet", "lenet reads images, and texts.csv holds texts"),
+        ("builtin", "lenet", "lenet reads images"),
+        ("images.npz", "minilm", "images.npz holds images, and minilm reads text"),
+    ):
+        with pytest.raises(GradleakError, match=said):
+            audit(model, data=data, trials=1)
 
 
 # --- config.json ----------------------------------------------------------------------------------------

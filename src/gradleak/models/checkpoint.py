@@ -60,8 +60,7 @@ class Checkpoint:
             twice = next((name for name in part if name in whole), None)
             if twice is not None:
                 raise GradleakError(f"{file} holds the tensor {quoted(twice)}, which another weight file holds too")
-            # Copied: the model must not change with the file it came from.
-            whole |= {name: tensor.to(torch.float32, copy=True) for name, tensor in part.items()}
+            whole |= part
         return whole
 
 

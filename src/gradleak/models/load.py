@@ -64,8 +64,6 @@ def load_model(
         model = _load(source, how)
     if name is not None:
         model.name = name
-    for note in model.notes:
-        progress.message(note)
     assert isinstance(model, TextModel | ImageModel)
     return model
 
