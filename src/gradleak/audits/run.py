@@ -10,7 +10,7 @@ from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
-from gradleak.audits.modality import GIVEN, Attacked, ControlScores, completed, method_of, modality_of
+from gradleak.audits.modality import GIVEN, MODALITIES, Attacked, ControlScores, completed, method_of, modality_of
 from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget, StopReason
@@ -66,10 +66,11 @@ def audit(
     modality = modality_of_source(spec.model) if target is None else target.modality
     spec = completed(spec, modality)
     prepare_metrics(modality, spec.metrics, progress)
+    offer = MODALITIES.get(modality)
+    # Before the model: a file that is wrong is an error at once.
+    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     if target is None:
         target = load_target(spec, progress)
-    offer = modality_of(target)
-    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     limit = spec.time_limit() if budget is None else Budget.of(budget)
     (results,) = audit_together([case], target, method_of(spec, target.modality), budget=limit, progress=progress)
     return results
@@ -165,6 +166,7 @@ class ClientSide:
         if i == 0:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
+            self.model.announce(progress)
             progress.message(self.observed.sentence)
         return update
 
@@ -211,6 +213,7 @@ class ClientSide:
             defenses=list(self.defenses),
             known=list(self.known),
             observed=self.observed,
+            notes=list(model.notes),
         )
         unfinished = [trial.status for trial in trials if trial.status != "completed"]
         if len(trials) < spec.trials:

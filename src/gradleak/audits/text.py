@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
@@ -15,6 +16,7 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
 from gradleak.clients.text import Client, class_number
 from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.data.corpora import read_rows
@@ -30,6 +32,9 @@ from gradleak.training.text import TextLearner
 from gradleak.updates.manifest import Known
 from gradleak.updates.update import Update
 
+# The kind of file that images come in.
+IMAGES = ".npz"
+
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10
 # What its first draw may still take when the time is over.
@@ -43,6 +48,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     training = TextLearner.__module__
 
     def read(self, spec: AuditSpec) -> Rows:
+        if Path(spec.data).suffix.lower() == IMAGES:
+            raise GradleakError(f"{spec.data} holds images, and {spec.model} reads text; give --model one of images")
         return read_rows(spec.data, spec.text_column, spec.label_column)
 
     def given(self, data: Any) -> Rows:
