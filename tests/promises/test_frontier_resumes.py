@@ -17,8 +17,8 @@ from gradleak import utility
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.data.texts import Row
-from gradleak.experiments.experiment import RunOptions
-from gradleak.experiments.frontier.run import frontier
+from gradleak.experiments.experiment import RunOptions, preview
+from gradleak.experiments.frontier.run import FrontierExperiment, frontier
 from gradleak.experiments.frontier.spec import FrontierSpec
 from gradleak.experiments.runner.store import PARTS, read_cells
 from gradleak.experiments.sweep.run import sweep
@@ -119,6 +119,8 @@ def test_finished_trials_are_never_run_again(spec, tmp_path, worked):
     (part,) = (tmp_path / "cut" / PARTS).iterdir()
     assert len(json.loads(part.read_text())["trials"]) == 2, "the third was cut short"
     assert part.stat().st_mode & 0o777 == 0o600, "it holds private texts"
+    left = preview(FrontierExperiment(spec), tmp_path / "cut", options=INLINE)
+    assert left.statuses.get("completed", 0) < left.cells
     second = stopped(spec, tmp_path / "cut", "updates", 2)
     assert len(json.loads(part.read_text())["trials"]) == 3
     assert second.status == "interrupted"
@@ -186,6 +188,33 @@ def test_workers_tell_of_every_trial(model_folder, tmp_path, worked, monkeypatch
     assert all(times[str(seed)] == 1 for seed in kept)
 
 
+class NeverDone:
+    """Takes work and does not get anywhere."""
+
+    room, busy = 1, 0
+
+    def start(self, work):
+        self.room, self.busy = 0, 1
+
+    def wait(self, seconds):
+        time.sleep(min(seconds, 0.05))
+        return []
+
+    def states(self):
+        return []
+
+    def close(self):
+        pass
+
+
+def test_a_budget_too_short_for_one_trial_says_so(model_folder, tmp_path, worked):
+    config = SweepSpec(models=[str(model_folder)], attacks=["counted_attack:Counted"], trials=TRIALS)
+    told = []
+    progress = type("Told", (Progress,), {"message": lambda _, line: told.append(line)})()
+    sweep(config, tmp_path / "out", options=RunOptions(crew=NeverDone()), budget=0.2, progress=progress)
+    assert any("give it more time" in line for line in told)
+
+
 def test_rounds_of_a_training_are_never_done_again(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))
     model = tiny_model("gpt2", "classification")
@@ -224,6 +253,19 @@ def test_both_halves_begin_within_a_budget(spec, tmp_path, worked):
     kinds = Counter(cell.job.kind for cell in read_cells(tmp_path))
     assert kinds["training"] >= 1
     assert result.untrained is not None
+
+
+def test_a_long_audit_gives_way_to_trainings(spec, tmp_path, worked, monkeypatch):
+    """It has a quarter of the budget, then its turn is over; what it finished is not done again in the same run."""
+    monkeypatch.setattr("gradleak.experiments.runner.loop.TURN", 1e-9)
+    assert frontier(spec, tmp_path, options=INLINE, budget=3600).status == "completed"
+    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    begun = [event["cell"] for event in events if event["event"] == "begun"]
+    first = next(number for number, name in enumerate(begun) if not name.startswith(("untrained", "training")))
+    assert begun[first + 1].startswith(("untrained", "training"))
+    assert begun.count(begun[first]) > 1
+    assert all(cell.attempts == 1 for cell in read_cells(tmp_path))
+    assert len(worked()) == 2 * TRIALS
 
 
 @given(st.integers(0, 12), st.integers(0, 40))

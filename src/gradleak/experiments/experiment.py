@@ -211,10 +211,12 @@ def preview(
     outlook = look(cells, store, options.limits, options.retry_failed)
     heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
     measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]
+    parts = {cell.id: part for cell in outlook.todo if (part := store.part(cell.id)) is not None}
+    kept = {name: len(part.trials) for name, part in parts.items()}
     return Preview(
         cells=len({cell.id for cell in cells}),
         statuses=dict(Counter(outlook.statuses.values())),
         todo=outlook.todo,
         groups=len(outlook.groups),
-        estimate=estimate(outlook.todo, measured, options.limits),
+        estimate=estimate(outlook.todo, measured, options.limits, kept),
     )

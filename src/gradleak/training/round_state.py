@@ -13,7 +13,7 @@ from torch import Tensor
 from gradleak.core.files import replacing
 
 # How often it is written at most; and the share of the time that writing may take.
-SAVE_SECONDS = 20.0
+SAVE_SECONDS = 10.0
 SHARE = 0.05
 
 _UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, AttributeError, pickle.UnpicklingError)

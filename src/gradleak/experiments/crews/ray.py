@@ -33,10 +33,10 @@ class Seat:
         memory = planned_memory(self._limits, device, workers_that_fit(threads))
         self._worker = Worker(threads, memory, folder if Path(folder).is_dir() else None, self._woken)
 
-    def run(self, cells: list[str], one_by_one: bool, kept: list[str]) -> Ends | Death:
+    def run(self, cells: list[str], one_by_one: bool, turn: float | None, kept: list[str]) -> Ends | Death:
         parts = {part.id: part for part in map(Part.model_validate_json, kept)}
         group = tuple(map(Cell.model_validate_json, cells))
-        self._worker.start(Work(group, self._limits, one_by_one, parts, self._parts.append))
+        self._worker.start(Work(group, self._limits, one_by_one, turn, parts, self._parts.append))
         while (end := self._worker.poll()) is None:
             self._woken.wait(LOOK_EVERY)
             self._woken.clear()
@@ -81,7 +81,7 @@ class RayCrew:
     def start(self, work: Work) -> None:
         seat = self._free.pop() if self._free else self._kind.remote(*self._arguments)
         cells, kept = ([one.model_dump_json() for one in some] for some in (work.cells, work.kept.values()))
-        self._busy[seat.run.remote(cells, work.one_by_one, kept)] = (seat, work)
+        self._busy[seat.run.remote(cells, work.one_by_one, work.turn, kept)] = (seat, work)
 
     def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=seconds) if self._busy else ([], [])

@@ -98,7 +98,8 @@ class EndedCell(Cell):
     limits: Limits = Limits()
     attempts: int = Field(1, ge=1, description="how often it was begun; more than one if a worker died")
     seconds: float = Field(
-        description="wall-clock time of the attempt that ended it, loading included; its share if it ran in a group"
+        description="wall-clock time of the attempt that ended it, loading included, and of trials kept from before; "
+        "its share if it ran in a group"
     )
     results: Results | None = Field(None, description="of an audit; null if it failed or a limit killed it")
     learned: Learned | None = Field(None, description="of a training: how good the model became")
@@ -128,11 +129,12 @@ class Work:
     """Cells to run together, what there is of them, and who is told of the trials that are added.
 
     One by one: a trial after the other, for a run that may be stopped at any moment; else all in the same passes,
-    which is quicker.
+    which is quicker. After `turn` seconds they give way to others, at the end of a trial, and do not end.
     """
 
     cells: Group
     limits: Limits = field(default_factory=Limits)
     one_by_one: bool = False
+    turn: float | None = None
     kept: Mapping[str, Part] = field(default_factory=dict)
     keep: Callable[[Part], None] = lambda _: None

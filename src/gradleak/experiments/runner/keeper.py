@@ -14,7 +14,7 @@ from gradleak.models.tasks import Modality
 
 
 class StoppedError(Exception):
-    """The whole experiment's budget is over: cells that did not end yet do not end."""
+    """The whole experiment's budget is over, or the cells' turn: those that did not end yet do not end now."""
 
 
 class Keeper:
@@ -22,7 +22,7 @@ class Keeper:
 
     def __init__(self, work: Work, modality: Modality, started: float, within: Budget | None) -> None:
         self.work, self.modality, self.within = work, modality, within
-        self._told = started
+        self._started = self._told = started
         self._open = {cell.id: self._trials(cell) - {trial.index for trial in self.kept(cell)} for cell in work.cells}
 
     @staticmethod
@@ -55,5 +55,6 @@ class Keeper:
                 some = [redact_trial(trial, self.modality) for trial in some]
             self.work.keep(Part(id=cell.id, trials=tuple(some), seconds=round((now - self._told) / len(done), 3)))
         self._told = now
-        if self.within is not None and self.within.over:
+        turn_over = self.work.turn is not None and now - self._started > self.work.turn
+        if turn_over or (self.within is not None and self.within.over):
             raise StoppedError

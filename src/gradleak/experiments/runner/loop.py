@@ -21,6 +21,8 @@ ATTEMPTS = 3
 # How long to wait before asking again for cells that another process is at.
 ASK_AGAIN = 1.0
 SHOW_EVERY = 0.5
+# Where audits and trainings are both to be done within a limit on time, an audit gives way after this share of it.
+TURN = 0.25
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Loop:
         self._elsewhere: deque[Group] = deque()
         self._attempts: Counter[str] = Counter()
         self._parts: dict[str, Part] = {}
+        self._finished_some = False
 
     def run(self, budget: Budget, progress: Progress = SILENT) -> None:
         """Until every cell is finished, here or by another process, or the budget is over.
@@ -101,6 +104,7 @@ class Loop:
         Where there is a limit on time, trials are run one by one: what is finished when it ends is kept.
         """
         self._one_by_one = budget.seconds is not None and self.limits.steps is None
+        self._turn = None if budget.seconds is None else TURN * budget.seconds
         progress.begin(self._what, self._total, "cells")
         asked = shown = 0.0
         try:
@@ -118,6 +122,11 @@ class Loop:
         finally:
             self.crew.close()
             progress.end()
+        if budget.limit == "time" and not self._finished_some:
+            progress.message(
+                "The budget ended before a cell or a trial of one was finished. The next run begins the same trial "
+                "again, so give it more time."
+            )
 
     def _hand_out(self) -> None:
         while self.crew.room and self._waiting:
@@ -135,11 +144,19 @@ class Loop:
     def _work(self, group: Group) -> Work:
         parts = {cell.id: self.store.part(cell.id) or Part(id=cell.id) for cell in group}
         self._parts |= parts
-        return Work(group, self.limits, self._one_by_one, parts, self._keep_part)
+        return Work(group, self.limits, self._one_by_one, self._turn_of(group), parts, self._keep_part)
+
+    def _turn_of(self, group: Group) -> float | None:
+        """How long a cell may go on while work of the other kind waits; its own time limit is a turn already."""
+        if self._turn is None or self.limits.time is not None or len(group) > 1:
+            return None
+        others = any(other[0].job.kind != group[0].job.kind for other in self._waiting)
+        return self._turn if others else None
 
     def _keep_part(self, more: Part) -> None:
         """Keep further trials of a cell that is at work."""
         if more.id in self._open:
+            self._finished_some = True
             self._parts[more.id] = self._parts[more.id].joined(more)
             self.store.keep_part(self._parts[more.id])
 
@@ -166,6 +183,7 @@ class Loop:
                 self._close(name, "failed" if head is None else head.status)
 
     def _close(self, name: str, status: Status) -> None:
+        self._finished_some = True
         self._open.discard(name)
         self.statuses[name] = status
 
@@ -184,6 +202,11 @@ class Loop:
                 self.store.keep(end.model_copy(update={"attempts": tried}))
                 self._close(end.id, end.status)
                 self._parts.pop(end.id, None)
+        if names := self._open_in(group):  # its turn is over: the others first
+            self._attempts[group[0].id] -= 1
+            for name in names:
+                self.store.release(name)
+            self._waiting.append(group)
 
     def _show(self, progress: Progress) -> None:
         states = self.crew.states()

@@ -89,6 +89,7 @@ def _run(request: dict[str, Any], subjects: Subjects, send: Messages) -> list[di
         cells=tuple(map(Cell.model_validate, request["cells"])),
         limits=Limits.model_validate(request["limits"]),
         one_by_one=request["one_by_one"],
+        turn=request["turn"],
         kept={part.id: part for part in map(Part.model_validate, request["kept"])},
         keep=lambda part: send(event="part", part=part.model_dump(mode="json")),
     )

@@ -84,6 +84,7 @@ class Worker:
                 "cells": [cell.model_dump(mode="json") for cell in work.cells],
                 "limits": work.limits.model_dump(),
                 "one_by_one": work.one_by_one,
+                "turn": work.turn,
                 "kept": [part.model_dump(mode="json") for part in work.kept.values()],
             }
         )
