@@ -27,9 +27,13 @@ def redact(results: Results) -> Results:
     """A copy with all texts masked and all token lists emptied; images are taken out."""
     if results.redacted:
         return results
-    mask = _MASKS[results.scenario.modality]
-    trials = [mask(trial) for trial in results.trials]
+    trials = [redact_trial(trial, results.scenario.modality) for trial in results.trials]
     return results.model_copy(update={"trials": trials, "redacted": True})
+
+
+def redact_trial(trial: Trial, modality: Modality) -> Trial:
+    """A copy of one trial with its texts masked, or its images taken out; what is masked stays as it is."""
+    return _MASKS[modality](trial)
 
 
 def _masked(trial: Trial) -> Trial:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import GIVEN, MODALITIES, Attacked, ControlScores, completed, method_of, modality_of
-from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
+from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
@@ -83,11 +83,16 @@ def load_target(spec: AuditSpec, progress: Progress = SILENT) -> Target:
 
 @dataclass(frozen=True)
 class AuditCase:
-    """One audit ready to run: its settings, and the data that they name."""
+    """One audit ready to run: its settings, the data that they name, and trials that were measured before."""
 
     spec: AuditSpec
     data: Any
     in_memory: bool = False
+    kept: Sequence[Trial] = ()
+
+
+# Told of the trials of each audit, by its number, whenever some more are measured.
+Measured = Callable[[Sequence[tuple[int, Trial]]], None]
 
 
 def audit_together(
@@ -95,27 +100,29 @@ def audit_together(
     model: Target,
     method: Attack,
     *,
+    one_by_one: bool = False,
+    measured: Measured = lambda _: None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
 ) -> list[Results]:
     """Several audits of one model by one attack, each with the result it has alone up to rounding.
 
-    All updates go to the attack together: a pass over few tokens costs little more than one over fewer.
+    All updates go to the attack together: a pass over few tokens costs little more than one over fewer. With
+    `one_by_one` the first trial of every audit is measured before the second, each with its share of the time, so
+    that there is something to keep whenever it is stopped.
     """
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
     budget = budget or Budget()
     attacking, closing = budget.before_closing(), budget.closing()
-    portions = list(_portions([(side, i) for side in sides for i in range(side.spec.trials)], model))
+    portions = _portions(_open(sides), model, one_by_one)
     for number, waiting in enumerate(portions):
         portion, updates = _begun(waiting, budget, progress)
         if not portion:
             continue
+        own = attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking
         context = AttackContext(
-            [side.attack_seeds[i] for side, i in portion],
-            attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking,
-            progress,
-            _auxiliary({side for side, _ in portion}),
+            [side.attack_seeds[i] for side, i in portion], own, progress, _auxiliary({side for side, _ in portion})
         )
         answers = run_attack(method, updates, model, context)
         trials = [
@@ -126,17 +133,18 @@ def audit_together(
         controls = modality_of(model).control(method, trials, model, data, closing, progress)
         for (side, i), trial, control in zip(portion, trials, controls, strict=True):
             side.measure(i, trial, control, closing)
+        measured([(sides.index(side), side.trials[i]) for side, i in portion])
     return [side.results(method, budget.reason) for side in sides]
 
 
-def _begun(
-    waiting: Sequence[tuple[ClientSide, int]], budget: Budget, progress: Progress
-) -> tuple[list[tuple[ClientSide, int]], list[Update]]:
-    """The trials that there is time for, with their updates: at least the first of every audit."""
-    portion, updates = [], []
+def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waiting, list[Update]]:
+    """The trials that there is time for, with their updates: at least one of every audit."""
+    portion: list[tuple[ClientSide, int]] = []
+    updates: list[Update] = []
     making = budget.part(MAKING_SHARE)
     for side, i in waiting:
-        if i == 0 or not making.late:
+        first = not side.trials and all(side is not other for other, _ in portion)
+        if first or not making.late:
             portion.append((side, i))
             updates.append(side.update(i, progress))
     return portion, updates
@@ -152,7 +160,8 @@ class ClientSide:
         self.seeds = self._seeds(self.spec.seed)
         own = self.spec.attack_seed
         self.attack_seeds = self.seeds if own is None else self._seeds(own)
-        self.trials: list[Trial] = []
+        self.trials: dict[int, Trial] = {trial.index: trial for trial in case.kept}
+        self.observed: Observed | None = None
 
     def _seeds(self, seed: int) -> list[int]:
         return [derive_seed(seed, "trial", i) for i in range(self.spec.trials)]
@@ -163,7 +172,7 @@ class ClientSide:
     def update(self, i: int, progress: Progress) -> Update:
         """What the client sends of a batch."""
         update = self.modality.update(self.client, self.batches[i], self._client_seed(i))
-        if i == 0:
+        if self.observed is None:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
             self.model.announce(progress)
@@ -177,27 +186,27 @@ class ClientSide:
         """Compare what the attack made of a batch with the batch."""
         answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
         scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
-        self.trials.append(
-            Trial(
-                index=i,
-                seed=self.attack_seeds[i],
-                status=answer.status,
-                truth=truth.examples,
-                labels=truth.labels,
-                reconstruction=answer,
-                pairs=scored.pairs,
-                scores=scored.metrics,
-                control_scores=control.scores,
-                control_pieces=control.pieces,
-                seconds=answer.seconds,
-                peak_memory_mb=answer.peak_memory_mb,
-                **self.modality.facts(trial, self.model, budget),
-            )
+        self.trials[i] = Trial(
+            index=i,
+            seed=self.attack_seeds[i],
+            status=answer.status,
+            truth=truth.examples,
+            labels=truth.labels,
+            reconstruction=answer,
+            pairs=scored.pairs,
+            scores=scored.metrics,
+            control_scores=control.scores,
+            control_pieces=control.pieces,
+            seconds=answer.seconds,
+            peak_memory_mb=answer.peak_memory_mb,
+            **self.modality.facts(trial, self.model, budget),
         )
 
     def results(self, method: Attack, reason: StopReason) -> Results:
         """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
-        spec, model, trials = self.spec, self.model, self.trials
+        spec, model, trials = self.spec, self.model, [self.trials[i] for i in sorted(self.trials)]
+        if self.observed is None:  # every trial was kept from before
+            self.update(0, SILENT)
         scenario = Scenario(
             model=model.name,
             family=model.family,
@@ -225,9 +234,9 @@ class ClientSide:
             scenario=scenario,
             attack=AttackInfo(name=spec.attack or method.name, options=method.options.model_dump()),
             trials=trials,
-            summary=_intervals([trial.scores for trial in trials]),
-            control=_intervals([trial.control_scores for trial in trials]),
-            found=_intervals([trial.found for trial in trials]),
+            summary=intervals([trial.scores for trial in trials]),
+            control=intervals([trial.control_scores for trial in trials]),
+            found=intervals([trial.found for trial in trials]),
         )
 
 
@@ -239,7 +248,24 @@ def _auxiliary(sides: Iterable[ClientSide]) -> Any:
     return first
 
 
-def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Iterator[list[tuple[ClientSide, int]]]:
+Waiting = Sequence[tuple[ClientSide, int]]
+
+
+def _open(sides: Sequence[ClientSide]) -> Waiting:
+    """The trials to run. Audits that run together are rounded together, so none of them leaves out one alone."""
+    kept = set[int].intersection(*(set(side.trials) for side in sides))
+    return [(side, i) for side in sides for i in range(side.spec.trials) if i not in kept]
+
+
+def _portions(waiting: Waiting, model: Target, one_by_one: bool) -> list[Waiting]:
+    """Which trials are measured at the same time."""
+    if not one_by_one:
+        return list(_fitting(waiting, model))
+    numbers = sorted({i for _, i in waiting})
+    return [part for n in numbers for part in _fitting([(side, i) for side, i in waiting if i == n], model)]
+
+
+def _fitting(waiting: Waiting, model: Target) -> Iterator[Waiting]:
     """As many updates at a time as fit into memory; each is made whole before it is cut to what is observed."""
     sizes = {name: p.numel() * p.element_size() for name, p in model.parameters().items()}
     room = UPDATES_SHARE * free_memory(model.device) - sum(sizes.values())
@@ -252,8 +278,10 @@ def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Itera
             portion, held = [], 0
         portion.append((side, i))
         held += needed
-    yield portion
+    if portion:
+        yield portion
 
 
-def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+def intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    """The mean of every metric over trials, with its interval."""
     return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}

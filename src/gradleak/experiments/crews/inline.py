@@ -11,7 +11,7 @@ import torch
 from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import State
-from gradleak.experiments.runner.cell import Ends, Group, Limits
+from gradleak.experiments.runner.cell import Ends, Group, Work
 from gradleak.experiments.runner.running import run_cells
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.runner.worker import Death
@@ -30,7 +30,7 @@ class InlineCrew:
         """`subjects` may hold models and data that were given in Python; `budget` is the whole experiment's."""
         torch.set_num_threads(threads)
         self._subjects, self._budget, self._progress = subjects or Subjects(), budget or Budget(), progress
-        self._next: tuple[Group, Limits] | None = None
+        self._next: Work | None = None
 
     @property
     def room(self) -> int:
@@ -40,17 +40,14 @@ class InlineCrew:
     def busy(self) -> int:
         return int(self._next is not None)
 
-    def start(self, cells: Group, limits: Limits) -> None:
-        self._next = cells, limits
+    def start(self, work: Work) -> None:
+        self._next = work
 
     def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         if self._next is None:
             return []
-        cells, limits = self._next
-        self._next = None
-        ends = run_cells(cells, limits, self._subjects, within=self._budget, progress=self._progress)
-        # What the experiment's own end cut short did not end: the next run does it whole.
-        return [(cells, [end for end in ends if end.status == "completed" or not self._budget.over])]
+        work, self._next = self._next, None
+        return [(work.cells, run_cells(work, self._subjects, within=self._budget, progress=self._progress))]
 
     def states(self) -> list[State]:
         return []
