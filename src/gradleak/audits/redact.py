@@ -24,12 +24,12 @@ class _Masker:
 
 
 def redact(results: Results) -> Results:
-    """A copy with all texts masked and all token lists emptied; images are taken out."""
+    """A copy with all texts masked and all token lists emptied; images and the clients' secret are taken out."""
     if results.redacted:
         return results
     mask = _MASKS[results.scenario.modality]
     trials = [mask(trial) for trial in results.trials]
-    return results.model_copy(update={"trials": trials, "redacted": True})
+    return results.model_copy(update={"trials": trials, "redacted": True, "secret": None})
 
 
 def _masked(trial: Trial) -> Trial:

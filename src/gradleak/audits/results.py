@@ -150,6 +150,11 @@ class Results(_Model):
     summary: dict[str, Interval]
     control: dict[str, Interval]
     found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
+    secret: str | None = Field(
+        default=None,
+        description="that the clients' dropout and noise came from: `--secret` takes this file and repeats the audit "
+        "on another machine; null if redacted",
+    )
 
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""

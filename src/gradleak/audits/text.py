@@ -15,6 +15,7 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
 from gradleak.clients.text import Client, class_number
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
@@ -68,8 +69,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     def client(self, spec: AuditSpec, model: TextModel) -> Client:
         return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: Any, batch: TextBatch, seed: int) -> Update:
-        return client.update(batch.texts, batch.labels, seed)
+    def update(self, client: Any, batch: TextBatch, secret: Secret) -> Update:
+        return client.update(batch.texts, batch.labels, secret)
 
     def learner(self, data: Rows, model: TextModel) -> TextLearner:
         return TextLearner(data, model)
@@ -83,8 +84,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         batch = model.encode(truth.examples)
         content = {token for sentence in batch.sentences() for token in model.content(sentence)}
         names = model.tokenizer.convert_ids_to_tokens(list(content))
-        client, batch_size, seed = trial.client, len(truth.examples), trial.client_seed
-        sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, seed))
+        client, batch_size = trial.client, len(truth.examples)
+        sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, trial.secret))
         return {
             "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
             "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),

@@ -18,6 +18,7 @@ from torch import Tensor
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.defenses.chains import Chain
 from gradleak.models.base import Target
@@ -70,19 +71,22 @@ def federate(
     chain: Chain = (),
     client: ClientRule | str = "fedsgd",
     seed: int = 0,
+    secret: Secret | None = None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
     what: str = "training",
 ) -> Model | None:
     """A trained copy of the model, or None if the budget ended the rounds. The model itself stays as it is.
 
-    Examples and seeds depend on `seed` and the round alone, so every defence meets the same clients.
+    Examples depend on `seed` and the round alone, so every defence meets the same clients. Dropout and noise come
+    from the secret, for every client of a round on its own; without one a fresh secret is drawn.
     """
     trained = model.copied()
     weights = trained.parameters()
     optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
     rule = ClientRule.parse(client) if isinstance(client, str) else client
     sender, limit = learner.client(trained, rule, chain), budget or Budget()
+    own = (secret or Secret.draw()).child("rounds", seed, rule)
     progress.begin(what, settings.rounds, "rounds")
     try:
         for number in range(settings.rounds):
@@ -90,7 +94,7 @@ def federate(
             for place, examples in enumerate(_draw(train, settings, seed, number)):
                 if limit.over:
                     return None
-                sums.add(learner.update(sender, examples, derive_seed(seed, "client", number, place)).tensors)
+                sums.add(learner.update(sender, examples, own.child(number, place)).tensors)
             optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
             server_step(weights, sums.value(), optimizer)
             progress.advance(number + 1)
