@@ -118,6 +118,10 @@ class Trial(_Model):
         description="mean of 1 - cos over parameters between the update and the gradient of the true batch",
     )
     tokens: int | None = Field(default=None, description="tokens of the true batch, special ones counted")
+    lost: int | None = Field(
+        default=None,
+        description="those of them that the tokenizer does not know: what they stood for is lost",
+    )
     signal: float | None = Field(default=None, description="norm of the update without the noise of defences")
     noise: float | None = Field(default=None, description="norm that this noise is expected to have; 0 for none")
     seconds: float

@@ -90,6 +90,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
             "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
             "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),
             "tokens": sum(batch.lengths),
+            "lost": sum(map(model.lost, batch.sentences())),
             "signal": sent.signal,
             "noise": sent.noise,
         }

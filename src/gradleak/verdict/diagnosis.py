@@ -53,12 +53,18 @@ def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     reasons = trial.reconstruction.reasons
     if not scenario.scale.causes_recorded:
         return list(_of_the_run(trial, reasons))
+    unknown: list[Fact] = [("tokens-unknown", {"tokens": trial.lost})] if trial.lost else []
+    if unknown and sum(pair.lost for pair in trial.pairs) == trial.lost:
+        return unknown  # the rest was read
     facts = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
     if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
-        return [*facts, ("tokens-only", {})]
-    if not facts and any(reason.kind == "no-gap" for reason in reasons):
-        return [("no-gap", {})]
-    return facts or [("search", {})]
+        facts.append(("tokens-only", {}))
+    return [*(facts or _of_the_search(trial, reasons)), *unknown]
+
+
+def _of_the_search(trial: Trial, reasons: list[Reason]) -> list[Fact]:
+    """Where nothing of the run and of the update stood in the way."""
+    return [("no-gap", {})] if any(reason.kind == "no-gap" for reason in reasons) else [("search", {})]
 
 
 def _of_the_run(trial: Trial, reasons: list[Reason]) -> Iterator[Fact]:
@@ -126,6 +132,11 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
             return (
                 f"{many} ({numbers['steps']:.0f}): as one gradient, even the true batch explains the update only up "
                 f"to a cosine distance of {numbers['distance']:.2g}"
+            )
+        case "tokens-unknown":
+            return (
+                f"of {numbers['tokens']:.0f} tokens of the texts the tokenizer does not know what was written there: "
+                "no update holds it"
             )
         case "tokens-only":
             return "it looks for tokens, not for sentences, or had too few of them to write any"
