@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
+from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.recovery import Outcome, Recovered
@@ -42,8 +43,11 @@ def show_in(progress: Progress, done: int) -> Callable[[str], None]:
 def recover(gradient: Update, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """Everything that can be proved about a gradient."""
     if model.adapter.family.kind == "decoder":
-        return recover_decoder(model, gradient, budget, show)
-    return recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
+        outcome = recover_decoder(model, gradient, budget, show)
+    else:
+        outcome = recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
+    outcome.reasons = with_causes(outcome.reasons, gradient)
+    return outcome
 
 
 def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
