@@ -12,12 +12,13 @@ from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import MODALITIES, Truth, completed, method_of, modality_of
 from gradleak.audits.results import observed
-from gradleak.audits.run import load_target
+from gradleak.audits.run import call_secret, load_target
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret, read_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.load import load_text_model, modality_of_source
 from gradleak.scoring.score import Score
@@ -29,18 +30,25 @@ Kept = TypeVar("Kept", bound=BaseModel)
 
 
 def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> tuple[Path, Path]:
-    """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it."""
+    """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it.
+
+    The client draws from a new secret each time, which is part of the truth; a spec that names the truth file as its
+    secret makes the same update again.
+    """
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
+    secret = Secret.draw() if spec.secret is None else read_secret(spec.secret)
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
         data = modality.read(spec)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
         (batch,) = modality.draw(spec, data, model)
-        update = modality.update(modality.client(spec, model), batch, spec.seed)
+        truth, client = modality.truth(batch, model), modality.client(spec, model)
+        update = modality.update(client, batch, call_secret(secret, spec.seed, 0, client, truth))
         model.announce(progress)
         progress.message(observed(update, spec.observe, model).sentence)
         update.save(folder)
-        text = modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n"
+        truth = truth.model_copy(update={"secret": secret.hex})
+        text = truth.model_dump_json(indent=2, exclude_unset=True) + "\n"
         return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), text)
 
 

@@ -17,6 +17,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
 from gradleak.data.pictures import Pictures, disjoint, from_uris, read_pictures
@@ -73,8 +74,8 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def client(self, spec: AuditSpec, model: ImageModel) -> ImageClient:
         return ImageClient(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: ImageClient, batch: Pictures, seed: int) -> Update:
-        return client.update(batch, seed)
+    def update(self, client: ImageClient, batch: Pictures, secret: Secret) -> Update:
+        return client.update(batch, secret)
 
     def learner(self, data: ImageData, model: ImageModel) -> ImageLearner:
         return ImageLearner(data.private)

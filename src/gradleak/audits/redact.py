@@ -24,11 +24,11 @@ class _Masker:
 
 
 def redact(results: Results) -> Results:
-    """A copy with all texts masked and all token lists emptied; images are taken out."""
+    """A copy with all texts masked and all token lists emptied; images and the clients' secret are taken out."""
     if results.redacted:
         return results
     trials = [redact_trial(trial, results.scenario.modality) for trial in results.trials]
-    return results.model_copy(update={"trials": trials, "redacted": True})
+    return results.model_copy(update={"trials": trials, "redacted": True, "secret": None})
 
 
 def redact_trial(trial: Trial, modality: Modality) -> Trial:

@@ -119,6 +119,10 @@ class Trial(_Model):
         description="mean of 1 - cos over parameters between the update and the gradient of the true batch",
     )
     tokens: int | None = Field(default=None, description="tokens of the true batch, special ones counted")
+    lost: int | None = Field(
+        default=None,
+        description="those of them that the tokenizer does not know: what they stood for is lost",
+    )
     signal: float | None = Field(default=None, description="norm of the update without the noise of defences")
     noise: float | None = Field(default=None, description="norm that this noise is expected to have; 0 for none")
     seconds: float
@@ -151,6 +155,11 @@ class Results(_Model):
     summary: dict[str, Interval]
     control: dict[str, Interval]
     found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
+    secret: str | None = Field(
+        default=None,
+        description="that the clients' dropout and noise came from: `--secret` takes this file and repeats the audit "
+        "on another machine; null if redacted",
+    )
 
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""

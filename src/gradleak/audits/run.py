@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,15 +11,26 @@ from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
-from gradleak.audits.modality import GIVEN, MODALITIES, Attacked, ControlScores, completed, method_of, modality_of
+from gradleak.audits.modality import (
+    GIVEN,
+    MODALITIES,
+    Attacked,
+    ControlScores,
+    Truth,
+    completed,
+    method_of,
+    modality_of,
+)
 from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
+from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret, read_secret, user_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
@@ -90,6 +102,11 @@ class AuditCase:
     in_memory: bool = False
     kept: Sequence[Trial] = ()
 
+    @functools.cached_property
+    def secret(self) -> Secret:
+        """What the clients' chance comes from."""
+        return run_secret(self.spec)
+
 
 # Told of the trials of each audit, by its number, whenever some more are measured.
 Measured = Callable[[Sequence[tuple[int, Trial]]], None]
@@ -150,6 +167,20 @@ def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waitin
     return portion, updates
 
 
+def run_secret(spec: AuditSpec) -> Secret:
+    """What the clients of a spec draw from: the file that it names, or this user's key and the seed.
+
+    The same seed repeats an audit on this machine; whoever knows the seed alone can compute nothing.
+    """
+    return user_secret().child("run", spec.seed) if spec.secret is None else read_secret(spec.secret)
+
+
+def call_secret(secret: Secret, seed: int, trial: int, client: Sender, truth: Truth) -> Secret:
+    """What one update draws from: another one for every model, client, batch and trial, the same for every attack."""
+    batch = truth.model_dump_json(include={"texts", "images", "labels"})
+    return secret.child("trial", seed, trial, client.model.fingerprint, client.rule, batch)
+
+
 class ClientSide:
     """The honest side of one audit: its private batches, their updates, and what the attack made of each."""
 
@@ -166,12 +197,14 @@ class ClientSide:
     def _seeds(self, seed: int) -> list[int]:
         return [derive_seed(seed, "trial", i) for i in range(self.spec.trials)]
 
-    def _client_seed(self, i: int) -> int:
-        return derive_seed(self.seeds[i], "client")
+    def secret(self, i: int) -> Secret:
+        """What the client draws from for a batch."""
+        truth = self.modality.truth(self.batches[i], self.model)
+        return call_secret(self.case.secret, self.spec.seed, i, self.client, truth)
 
     def update(self, i: int, progress: Progress) -> Update:
         """What the client sends of a batch."""
-        update = self.modality.update(self.client, self.batches[i], self._client_seed(i))
+        update = self.modality.update(self.client, self.batches[i], self.secret(i))
         if self.observed is None:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
@@ -180,7 +213,7 @@ class ClientSide:
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
-        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i))
+        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self.secret(i))
 
     def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
@@ -237,6 +270,7 @@ class ClientSide:
             summary=intervals([trial.scores for trial in trials]),
             control=intervals([trial.control_scores for trial in trials]),
             found=intervals([trial.found for trial in trials]),
+            secret=self.case.secret.hex,
         )
 
 

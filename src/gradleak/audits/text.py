@@ -18,6 +18,7 @@ from gradleak.clients.text import Client, class_number
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
@@ -78,8 +79,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     def client(self, spec: AuditSpec, model: TextModel) -> Client:
         return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: Any, batch: TextBatch, seed: int) -> Update:
-        return client.update(batch.texts, batch.labels, seed)
+    def update(self, client: Any, batch: TextBatch, secret: Secret) -> Update:
+        return client.update(batch.texts, batch.labels, secret)
 
     def learner(self, data: Rows, model: TextModel) -> TextLearner:
         return TextLearner(data, model)
@@ -96,11 +97,12 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         facts: dict[str, Any] = {
             "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
             "tokens": sum(batch.lengths),
+            "lost": sum(map(model.lost, batch.sentences())),
         }
         if budget.over:  # the others need passes of the client
             return facts
-        client, batch_size, seed = trial.client, len(truth.examples), trial.client_seed
-        sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, seed))
+        client, batch_size = trial.client, len(truth.examples)
+        sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, trial.secret))
         distance = truth_distance(trial.update, truth.examples, truth.labels, model)
         return {**facts, "truth_distance": distance, "signal": sent.signal, "noise": sent.noise}
 

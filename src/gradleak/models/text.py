@@ -217,14 +217,26 @@ class TextModel(Target):
             mask[i, : len(row)] = True
         return Batch(ids.to(self.device), mask.to(self.device))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the tokens, special ones left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """Text of the tokens, special ones left out or, with `special`, under their names."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=not special)).strip()
 
     def content(self, ids: Sequence[int]) -> list[int]:
         """The tokens without special ones: what was written, as the model sees it."""
         special = set(self.tokenizer.all_special_ids)
         return [i for i in ids if i not in special]
+
+    def inner(self, ids: Sequence[int]) -> list[int]:
+        """The tokens of the text itself, without those that the tokenizer puts before and after every text."""
+        first = len(self.prefix) if list(ids[: len(self.prefix)]) == self.prefix else 0
+        end = len(ids) - len(self.suffix)
+        last = end if end >= first and list(ids[end:]) == self.suffix else len(ids)
+        return list(ids[first:last])
+
+    def lost(self, ids: Sequence[int]) -> int:
+        """How many tokens of the text say nothing of what was written: unknown and other special ones."""
+        inner = self.inner(ids)
+        return len(inner) - len(self.content(inner))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of token ids: the form in which attackers hold their dummies."""

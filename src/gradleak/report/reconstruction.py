@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradleak.attacks.base import Reconstruction
+from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
 from gradleak.scoring.score import Score
 
@@ -41,7 +42,7 @@ def _sentences(answer: Reconstruction) -> Table:
     table.add_column("recovered")
     table.add_column("confidence", justify="right")
     for number, sentence in enumerate(answer.sentences, start=1):
-        sure = "certified" if sentence.certified else f"{sentence.confidence:.2f}"
+        sure = certified_mark(sentence.lost) if sentence.certified else f"{sentence.confidence:.2f}"
         table.add_row(str(number), Text(sentence.text), sure)
     return table
 

@@ -17,6 +17,7 @@ from gradleak.audits.results import Results
 from gradleak.audits.rows import score_columns
 from gradleak.report.highlight import highlight
 from gradleak.report.rows import marks, named_rows
+from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import label_of, labels_of
 
 NAMES = {
@@ -101,7 +102,7 @@ def sentence_table(results: Results, limit: int | None = None) -> Table:
             marked.append(piece, style=STYLES[mark])
         numbers = [f"{pair.scores[name]:.0f}" for name in ("rouge1", "rouge2", "rougeL")]
         if pair.certified:
-            marked.append(" ✓ certified", style="bold cyan")
+            marked.append(f" ✓ {certified_mark(pair.lost)}", style="bold cyan")
         table.add_row(str(trial.index + 1), Text(pair.truth), marked, *numbers)
     if limit is not None and len(rows) > limit:
         table.caption = f"{len(rows) - limit} more in the report"

@@ -17,7 +17,7 @@ from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
 from gradleak.audits.modality import MODALITIES, method_of
 from gradleak.audits.redact import redact
 from gradleak.audits.results import Results
-from gradleak.audits.run import AuditCase, audit_together
+from gradleak.audits.run import AuditCase, audit_together, run_secret
 from gradleak.core.assets import cache_folder
 from gradleak.core.budget import Budget, LimitName
 from gradleak.core.errors import GradleakError
@@ -155,9 +155,10 @@ def _train(
     train, test = split(learner.pool(job.rounds.max_tokens), job.rounds, spec.seed)
     trained: Target | None = model
     if job.trained:
+        secret = run_secret(spec).child(subjects.model_hash(spec), subjects.data_hash(spec))
         trained = federate(
-            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, budget=budget,
-            state=cache_folder() / "trainings" / f"{cell.id}.pt", progress=progress, what=job.name,
+            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, secret=secret,
+            budget=budget, state=cache_folder() / "trainings" / f"{cell.id}.pt", progress=progress, what=job.name,
         )  # fmt: skip
     if trained is None:
         return None
