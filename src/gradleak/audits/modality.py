@@ -20,6 +20,7 @@ from gradleak.core.registry import Registry
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
 from gradleak.scoring.metrics import choose_metrics
+from gradleak.scoring.named import Named
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.score import Score
 from gradleak.training.learner import Learner
@@ -34,23 +35,27 @@ Batch = TypeVar("Batch")
 
 
 class ControlScores(NamedTuple):
-    """What guessing without the update reaches on a trial: mean scores, and the names and numbers it hit."""
+    """What guessing without the update reaches on a trial: mean scores, names and numbers, and tokens it hit."""
 
     scores: dict[str, float]
     pieces: Pieces | None = None
+    named: Named | None = None
 
 
 @dataclass(frozen=True)
 class Attacked(Generic[Batch]):
-    """One trial after the attack: the private batch, its update, what the attack made of it, and the seeds."""
+    """One trial after the attack: the private batch, its update, what the attack made of it, and the seeds.
+
+    Who made an update that was recorded elsewhere is not known here: it has no client.
+    """
 
     spec: AuditSpec
-    client: Sender
     batch: Batch
     update: Update
     reconstruction: Reconstruction
     seed: int
-    client_seed: int
+    client: Sender | None = None
+    client_seed: int = 0
 
 
 class Modality(ABC, Generic[Model, Data, Batch]):
@@ -92,6 +97,10 @@ class Modality(ABC, Generic[Model, Data, Batch]):
     def truth(self, batch: Batch, model: Model) -> Truth:
         """A batch as results and truth files hold it."""
 
+    @abstractmethod
+    def batch(self, truth: Truth, model: Model) -> Batch:
+        """The batch of a truth file, which is refused if it cannot be one of this model."""
+
     # --- the honest side --------------------------------------------------------------------------
 
     @abstractmethod
@@ -118,11 +127,14 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         method: Attack,
         trials: Sequence[Attacked[Batch]],
         model: Model,
-        data: Sequence[Data],
+        data: Sequence[Data | None],
         budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
-        """What guessing reaches on every trial, with no look at its tensors, as well as the budget allows."""
+        """What guessing reaches on every trial, with no look at its tensors, as well as the budget allows.
+
+        The data of some may not be at hand.
+        """
 
     @abstractmethod
     def facts(self, trial: Attacked[Batch], model: Model, budget: Budget) -> dict[str, Any]:
@@ -137,7 +149,7 @@ class Truth(BaseModel, extra="forbid"):
 
     texts: list[str] | None = None
     images: list[str] | None = None
-    labels: list[int] | None
+    labels: list[int] | None = None
 
     @property
     def examples(self) -> list[str]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import GIVEN, Attacked, ControlScores, completed, method_of, modality_of
-from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
+from gradleak.audits.results import Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
+from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.core.budget import Budget, StopReason
-from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
@@ -22,9 +21,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
-from gradleak.scoring.interval import Interval, bootstrap
-from gradleak.scoring.metric import by_metric
-from gradleak.scoring.metrics import prepare_metrics, range_of
+from gradleak.scoring.metrics import prepare_metrics
 from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
@@ -169,39 +166,17 @@ class ClientSide:
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
-        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i))
+        return Attacked(self.spec, self.batches[i], update, answer, self.seeds[i], self.client, self._client_seed(i))
 
     def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
-        answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
-        scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
-        self.trials.append(
-            Trial(
-                index=i,
-                seed=self.attack_seeds[i],
-                status=answer.status,
-                truth=truth.examples,
-                labels=truth.labels,
-                reconstruction=answer,
-                pairs=scored.pairs,
-                scores=scored.metrics,
-                control_scores=control.scores,
-                control_pieces=control.pieces,
-                seconds=answer.seconds,
-                peak_memory_mb=answer.peak_memory_mb,
-                **self.modality.facts(trial, self.model, budget),
-            )
-        )
+        self.trials.append(measured(i, self.attack_seeds[i], trial, control, self.model, budget))
 
     def results(self, method: Attack, reason: StopReason) -> Results:
         """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
-        spec, model, trials = self.spec, self.model, self.trials
+        spec, model = self.spec, self.model
         scenario = Scenario(
-            model=model.name,
-            family=model.family,
-            task=model.task,
-            model_fingerprint=model.fingerprint,
-            parameters=sum(p.numel() for p in model.parameters().values()),
+            **about_model(model),
             data=GIVEN if self.case.in_memory else spec.data,
             **self.modality.about(self.case.data, model),
             batch_size=spec.batch_size,
@@ -212,20 +187,7 @@ class ClientSide:
             known=list(self.known),
             observed=self.observed,
         )
-        unfinished = [trial.status for trial in trials if trial.status != "completed"]
-        if len(trials) < spec.trials:
-            unfinished.append("interrupted" if reason == "interrupted" else "budget-exhausted")
-        return Results(
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            status=unfinished[0] if unfinished else "completed",
-            environment=describe(model.device),
-            scenario=scenario,
-            attack=AttackInfo(name=spec.attack or method.name, options=method.options.model_dump()),
-            trials=trials,
-            summary=_intervals([trial.scores for trial in trials]),
-            control=_intervals([trial.control_scores for trial in trials]),
-            found=_intervals([trial.found for trial in trials]),
-        )
+        return as_results(scenario, spec.attack or method.name, method, model, self.trials, reason)
 
 
 def _auxiliary(sides: Iterable[ClientSide]) -> Any:
@@ -250,7 +212,3 @@ def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Itera
         portion.append((side, i))
         held += needed
     yield portion
-
-
-def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}

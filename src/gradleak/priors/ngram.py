@@ -95,6 +95,10 @@ class NgramPrior:
             drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
         return drawn[2:]
 
+    def frequent(self) -> list[int]:
+        """All tokens, those first that stand behind the most different tokens."""
+        return [int(token) for token in np.argsort(-self._unigram[: self.vocabulary], kind="stable")]
+
     def save(self, path: Path) -> None:
         with replacing(path) as scratch, scratch.open("wb") as stream:
             np.savez_compressed(

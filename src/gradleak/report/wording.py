@@ -60,8 +60,15 @@ def _client(scenario: Scenario) -> str:
     rule, size = scenario.client, scenario.batch_size
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
     if rule.name == "fedsgd":
-        return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
-    steps, example = counted(rule.steps(size), "step"), scenario.scale.noun
+        batch = "batch of a size that is not told" if size is None else f"batch of {size}"
+        return f"The client shares the gradient of the mean loss over its batch (FedSGD, {batch}, {dropout})"
+    example = scenario.scale.noun
+    if size is None:
+        return (
+            f"The client trains by SGD ({counted(rule.epochs, 'epoch')}, {counted(rule.batch, example)} a step, step "
+            f"size {rule.lr:g}, {dropout}) and shares its weights (FedAvg); on how many {example}s is not told"
+        )
+    steps = counted(rule.steps(size), "step")
     return (
         f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
         f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"

@@ -54,8 +54,8 @@ def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     if not scenario.scale.causes_recorded:
         return list(_of_the_run(trial, reasons))
     facts = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
-    if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
-        return [*facts, ("tokens-only", {})]
+    if not facts and "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
+        return [("tokens-only", {})]
     if not facts and any(reason.kind == "no-gap" for reason in reasons):
         return [("no-gap", {})]
     return facts or [("search", {})]
@@ -89,8 +89,9 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
     if unexplained and scenario.client.mode == "train":
         yield "dropout", {"distance": trial.truth_distance or 0.0}
     # With noise, rounding or who knows what on top, the distance does not say how much of it local steps make.
-    if unexplained and scenario.client.name == "fedavg" and ratio is None and not coarse and None not in defenses:
-        steps = scenario.client.steps(scenario.batch_size)
+    plain = ratio is None and not coarse and None not in defenses and scenario.batch_size is not None
+    if unexplained and scenario.client.name == "fedavg" and plain:
+        steps = scenario.client.steps(scenario.batch_size or 1)
         yield "local-steps", {"steps": steps, "distance": trial.truth_distance or 0.0}
 
 
