@@ -1,4 +1,4 @@
-"""Every verdict tells the tokens: what an update names without order is a leak of its own, however sentences fared."""
+"""Every verdict tells the tokens: what an update names without order is a leak of its own."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_bag_looks_at_its_budget() -> None:
     assert (found.bag, found.status) == ({}, "budget-exhausted")
 
 
-@given(st.sets(st.sampled_from("rosa moved to ward six . the loan was refused on monday nobody ##s".split())))
+@given(st.sets(st.sampled_from(("rosa", "moved", "to", "ward", ".", "the", "loan", "refused", "nobody", "##s"))))
 def test_what_a_bag_names_is_counted_right(bag: set[str]) -> None:
     """Tokens of the batch count once, words only if all their tokens are named, and a larger bag names no less."""
     model = MODEL

@@ -17,17 +17,13 @@ UNPROVED = (
 
 
 def print_reconstruction(answer: Reconstruction, console: Console) -> None:
-    """What was read back where no truth is known: sentences, or how many images, with labels and lengths."""
+    """What was read back where no truth is known: sentences, or how many images."""
     if answer.images:
         console.print(f"{len(answer.images)} recovered; the report shows them", highlight=False)
     if answer.sentences:
         console.print(_sentences(answer))
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
-    labels = [f"labels {answer.labels}"] if "labels" in answer.found else []
-    lengths = [f"lengths {answer.lengths}"] if "lengths" in answer.found else []
-    if labels or lengths:
-        console.print(f"found by the attack: {', '.join([*labels, *lengths])}", markup=False, highlight=False)
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
     console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim", highlight=False)
 

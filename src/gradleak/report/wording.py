@@ -81,6 +81,8 @@ def _defended(defenses: list[str]) -> str:
 
 def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
+    if not results.scored:
+        return _unchecked(results)
     inferred = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
     lines = [f"The attack had to find, and found right: {enumerated(inferred)}."] if inferred else []
     lines += _certified(results) + _notes(results)
@@ -92,6 +94,18 @@ def remarks(results: Results) -> list[str]:
             f"gradient): {enumerated(_obstacles(results.scenario))} cost the attacker that much."
         )
     return lines
+
+
+def _unchecked(results: Results) -> list[str]:
+    """Labels and lengths that no truth confirms."""
+    answers = [trial.reconstruction for trial in results.trials]
+    found = [
+        f"{name} {', '.join(map(str, values))}"
+        for answer in answers
+        for name, values in (("labels", answer.labels), ("lengths", answer.lengths))
+        if name in answer.found and values
+    ]
+    return [f"Found by the attack, and not compared with a truth: {enumerated(found)}."] if found else []
 
 
 def _certified(results: Results) -> list[str]:

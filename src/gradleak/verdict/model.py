@@ -103,7 +103,16 @@ class ScenarioVerdict(_Model):
     change: str | None = Field(default=None, description="what measured change would have helped, if one would")
 
 
-class Unchecked(_Model):
+class ReadCounts(_Model):
+    """What an attack gave back, whether right or wrong."""
+
+    certified: int = Field(description="sentences that the update itself proves")
+    guessed: int = Field(description="sentences or images that nothing proves")
+    tokens: int = Field(description="tokens that the attack named")
+    unfinished: bool = Field(description="whether it was cut short")
+
+
+class Unchecked(ReadCounts):
     """What an attack read of a recorded update without a truth: what is proved is known, the rest may be wrong."""
 
     scenario: str
@@ -111,10 +120,6 @@ class Unchecked(_Model):
     attack: str
     level: Level
     headline: str
-    unfinished: bool
-    certified: int = Field(description="sentences that the update itself proves")
-    guessed: int = Field(description="sentences or images that nothing proves")
-    tokens: int = Field(description="tokens that the attack named")
     obstacles: list[str] = Field(default_factory=list, description="why it did not read more, as the attack says it")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.audits.results import Results
-from gradleak.core.text import counted
+from gradleak.audits.results import Results, Trial
+from gradleak.core.text import counted, enumerated
+from gradleak.scoring.scale import Scale
 from gradleak.verdict.attempts import Cell, cells_of
-from gradleak.verdict.model import LEVELS, Level, Unchecked
+from gradleak.verdict.model import LEVELS, Level, ReadCounts, Unchecked
 
 
 def judge_unchecked(results: Sequence[Results]) -> list[Unchecked]:
@@ -17,37 +18,55 @@ def judge_unchecked(results: Sequence[Results]) -> list[Unchecked]:
 
 
 def _judged(cell: Cell) -> Unchecked:
-    answers = [trial.reconstruction for trial in cell.results.trials]
-    sentences = [sentence for answer in answers for sentence in answer.sentences]
-    certified = sum(sentence.certified for sentence in sentences)
-    guessed = len(sentences) - certified + sum(len(answer.images) for answer in answers)
-    tokens = sum(trial.bag_size for trial in cell.results.trials)
-    unfinished = any(trial.status != "completed" for trial in cell.results.trials)
-    level: Level = "critical" if certified else "unfinished" if unfinished else "unclear"
+    trials, scale = cell.results.trials, cell.results.scenario.scale
+    read = read_counts(trials)
+    level: Level = "critical" if read.certified else "unfinished" if read.unfinished else "unclear"
     return Unchecked(
         scenario=cell.scenario,
         defense=cell.defense,
         attack=cell.attack,
         level=level,
-        headline=_headline(level, cell, certified, guessed, tokens),
-        unfinished=unfinished,
-        certified=certified,
-        guessed=guessed,
-        tokens=tokens,
-        obstacles=list(dict.fromkeys(note for answer in answers for note in answer.notes)),
+        headline=f"{level.capitalize()}: {_headline(cell.attack, read, scale)}",
+        obstacles=list(dict.fromkeys(note for trial in trials for note in trial.reconstruction.notes)),
+        **read.model_dump(),
     )
 
 
-def _headline(level: Level, cell: Cell, certified: int, guessed: int, tokens: int) -> str:
-    noun = cell.results.scenario.scale.noun
-    proved = f"{cell.attack} read back {counted(certified, noun)} that the update itself proves"
-    guess = f"{counted(guessed, noun)} that nothing proves" if guessed else ""
-    named = f"{counted(tokens, 'token')} by name" if tokens else ""
-    rest = " and ".join(part for part in (guess, named) if part)
-    unchecked = "without the truth nobody can say how much of that is right: give it with --truth"
-    cut = ", and was cut short" if any(trial.status != "completed" for trial in cell.results.trials) else ""
-    if certified:
-        return f"Critical: {proved}{f', beside {rest}' if rest else ''}{cut}."
-    if not rest:
-        return f"{level.capitalize()}: {cell.attack} read nothing back{cut}. One update shows no absence of a leak."
-    return f"{level.capitalize()}: {cell.attack} gave {rest}{cut}; {unchecked}."
+def read_counts(trials: Sequence[Trial]) -> ReadCounts:
+    """What was given back in these trials."""
+    answers = [trial.reconstruction for trial in trials]
+    sentences = [sentence for answer in answers for sentence in answer.sentences]
+    certified = sum(sentence.certified for sentence in sentences)
+    return ReadCounts(
+        certified=certified,
+        guessed=len(sentences) - certified + sum(len(answer.images) for answer in answers),
+        tokens=sum(trial.bag_size for trial in trials),
+        unfinished=any(trial.status != "completed" for trial in trials),
+    )
+
+
+def read_words(read: ReadCounts, scale: Scale) -> str:
+    """The same in words.
+
+    >>> from gradleak.scoring.scale import SCALES
+    >>> read_words(ReadCounts(certified=2, guessed=0, tokens=9, unfinished=False), SCALES["text"])
+    '2 sentences that the update itself proves and 9 tokens by name'
+    """
+    each = [
+        f"{counted(read.certified, scale.noun)} that the update itself proves" if read.certified else "",
+        f"{counted(read.guessed, scale.noun)} that nothing proves" if read.guessed else "",
+        f"{counted(read.tokens, 'token')} by name" if read.tokens else "",
+    ]
+    cut = " before it was cut short" if read.unfinished else ""
+    parts = [part for part in each if part]
+    return (enumerated(parts) or "nothing") + cut
+
+
+def _headline(attack: str, read: ReadCounts, scale: Scale) -> str:
+    gave = f"{attack} gave back {read_words(read, scale)}"
+    if not (read.certified or read.guessed or read.tokens):
+        return f"{gave}. That shows no absence of a leak."
+    if read.guessed or read.tokens:
+        beyond = "of the rest" if read.certified else "of that"
+        return f"{gave}. How much {beyond} is right only the truth can tell: give it with --truth."
+    return f"{gave}."
