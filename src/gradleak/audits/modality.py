@@ -21,6 +21,7 @@ from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
 from gradleak.scoring.metrics import choose_metrics
+from gradleak.scoring.named import Named
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.score import Score
 from gradleak.training.learner import Learner
@@ -35,23 +36,27 @@ Batch = TypeVar("Batch")
 
 
 class ControlScores(NamedTuple):
-    """What guessing without the update reaches on a trial: mean scores, and the names and numbers it hit."""
+    """What guessing without the update reaches on a trial: mean scores, names and numbers, and tokens it hit."""
 
     scores: dict[str, float]
     pieces: Pieces | None = None
+    named: Named | None = None
 
 
 @dataclass(frozen=True)
 class Attacked(Generic[Batch]):
-    """One trial after the attack: the private batch, its update, what the attack made of it, seed and secret."""
+    """One trial after the attack: the private batch, its update, what the attack made of it, seed and secret.
+
+    Who made an update that was recorded elsewhere is not known here: it has no client.
+    """
 
     spec: AuditSpec
-    client: Sender
     batch: Batch
     update: Update
     reconstruction: Reconstruction
     seed: int
-    secret: Secret
+    client: Sender | None = None
+    secret: Secret | None = None
 
 
 class Modality(ABC, Generic[Model, Data, Batch]):
@@ -93,6 +98,10 @@ class Modality(ABC, Generic[Model, Data, Batch]):
     def truth(self, batch: Batch, model: Model) -> Truth:
         """A batch as results and truth files hold it."""
 
+    @abstractmethod
+    def batch(self, truth: Truth, model: Model) -> Batch:
+        """The batch of a truth file, which is refused if it cannot be one of this model."""
+
     # --- the honest side --------------------------------------------------------------------------
 
     @abstractmethod
@@ -119,11 +128,14 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         method: Attack,
         trials: Sequence[Attacked[Batch]],
         model: Model,
-        data: Sequence[Data],
+        data: Sequence[Data | None],
         budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
-        """What guessing reaches on every trial, with no look at its tensors, as well as the budget allows."""
+        """What guessing reaches on every trial, with no look at its tensors, as well as the budget allows.
+
+        The data of some may not be at hand.
+        """
 
     @abstractmethod
     def facts(self, trial: Attacked[Batch], model: Model, budget: Budget) -> dict[str, Any]:
@@ -138,7 +150,7 @@ class Truth(BaseModel, extra="forbid"):
 
     texts: list[str] | None = None
     images: list[str] | None = None
-    labels: list[int] | None
+    labels: list[int] | None = None
     secret: str | None = Field(
         default=None, description="of the client's dropout and noise: with it the same command makes the same update"
     )

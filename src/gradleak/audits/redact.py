@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gradleak.audits.results import Results, Trial
 from gradleak.models.tasks import Modality
+from gradleak.scoring.named import Named
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -47,11 +48,17 @@ def _masked(trial: Trial) -> Trial:
         update={
             "pairs": pairs,
             "truth": [mask(text) for text in trial.truth],
+            "named": _only_counts(trial.named),
+            "control_named": _only_counts(trial.control_named),
             "reconstruction": trial.reconstruction.model_copy(
                 update={"sentences": sentences, "bag": {}, "counts": {}}
             ),
         }
     )
+
+
+def _only_counts(named: Named | None) -> Named | None:
+    return None if named is None else named.model_copy(update={"which": [], "wrong": []})
 
 
 def _without_images(trial: Trial) -> Trial:

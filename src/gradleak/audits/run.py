@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from gradleak.audits.modality import (
     method_of,
     modality_of,
 )
-from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial, observed
+from gradleak.audits.results import Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
+from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget, StopReason
-from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
@@ -34,9 +33,7 @@ from gradleak.core.secret import Secret, read_secret, user_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
-from gradleak.scoring.interval import Interval, bootstrap
-from gradleak.scoring.metric import by_metric
-from gradleak.scoring.metrics import prepare_metrics, range_of
+from gradleak.scoring.metrics import prepare_metrics
 from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
@@ -213,27 +210,11 @@ class ClientSide:
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
-        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self.secret(i))
+        return Attacked(self.spec, self.batches[i], update, answer, self.seeds[i], self.client, self.secret(i))
 
     def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
-        answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
-        scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
-        self.trials[i] = Trial(
-            index=i,
-            seed=self.attack_seeds[i],
-            status=answer.status,
-            truth=truth.examples,
-            labels=truth.labels,
-            reconstruction=answer,
-            pairs=scored.pairs,
-            scores=scored.metrics,
-            control_scores=control.scores,
-            control_pieces=control.pieces,
-            seconds=answer.seconds,
-            peak_memory_mb=answer.peak_memory_mb,
-            **self.modality.facts(trial, self.model, budget),
-        )
+        self.trials[i] = measured(i, self.attack_seeds[i], trial, control, self.model, budget)
 
     def results(self, method: Attack, reason: StopReason) -> Results:
         """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
@@ -241,11 +222,7 @@ class ClientSide:
         if self.observed is None:  # every trial was kept from before
             self.update(0, SILENT)
         scenario = Scenario(
-            model=model.name,
-            family=model.family,
-            task=model.task,
-            model_fingerprint=model.fingerprint,
-            parameters=sum(p.numel() for p in model.parameters().values()),
+            **about_model(model),
             data=GIVEN if self.case.in_memory else spec.data,
             **self.modality.about(self.case.data, model),
             batch_size=spec.batch_size,
@@ -257,21 +234,8 @@ class ClientSide:
             observed=self.observed,
             notes=list(model.notes),
         )
-        unfinished = [trial.status for trial in trials if trial.status != "completed"]
-        if len(trials) < spec.trials:
-            unfinished.append("interrupted" if reason == "interrupted" else "budget-exhausted")
-        return Results(
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            status=unfinished[0] if unfinished else "completed",
-            environment=describe(model.device),
-            scenario=scenario,
-            attack=AttackInfo(name=spec.attack or method.name, options=method.options.model_dump()),
-            trials=trials,
-            summary=intervals([trial.scores for trial in trials]),
-            control=intervals([trial.control_scores for trial in trials]),
-            found=intervals([trial.found for trial in trials]),
-            secret=self.case.secret.hex,
-        )
+        name, secret = spec.attack or method.name, self.case.secret.hex
+        return as_results(scenario, name, method, model, trials, reason=reason, secret=secret)
 
 
 def _auxiliary(sides: Iterable[ClientSide]) -> Any:
@@ -314,8 +278,3 @@ def _fitting(waiting: Waiting, model: Target) -> Iterator[Waiting]:
         held += needed
     if portion:
         yield portion
-
-
-def intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    """The mean of every metric over trials, with its interval."""
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}

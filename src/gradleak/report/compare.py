@@ -30,6 +30,8 @@ CAVEAT = (
 def headline(comparison: Comparison) -> str:
     """How many attempts read more, how many less."""
     counts = Counter(each.outcome for each in comparison.differences)
+    if not comparison.differences:
+        return " ".join(each.words for each in comparison.unchecked)
     if len(comparison.differences) == 1:
         (only,) = comparison.differences
         scale = only.scale
@@ -59,7 +61,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             each.scale.format_change(each.change),
         )
         table.add_row(*map(Text, (each.scenario, each.defense, each.attack, *scores, each.outcome)))
-    console.print(table)
+    if comparison.differences:
+        console.print(table)
+        for other in comparison.unchecked:
+            console.print(other.words, markup=False, highlight=False)
     for each in comparison.differences:
         for key, (before, after) in each.settings.items():
             console.print(f"  {each.attack}: {key} was {before}, is {after}", markup=False, highlight=False)

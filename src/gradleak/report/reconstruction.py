@@ -17,21 +17,14 @@ UNPROVED = (
 )
 
 
-def print_reconstruction(answer: Reconstruction) -> None:
-    """The sentences, or how many images, with what the attack found out beside them and could not do."""
-    console = Console()
+def print_reconstruction(answer: Reconstruction, console: Console) -> None:
+    """What was read back where no truth is known: sentences, or how many images."""
     if answer.images:
-        console.print(f"{len(answer.images)} recovered, as PNG data URIs under `images` of the reconstruction")
-    else:
+        console.print(f"{len(answer.images)} recovered; the report shows them", highlight=False)
+    if answer.sentences:
         console.print(_sentences(answer))
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
-    if answer.found:
-        labels = f"labels {answer.labels}" if "labels" in answer.found else ""
-        lengths = f"lengths {answer.lengths}" if "lengths" in answer.found else ""
-        console.print(f"found by the attack: {', '.join(part for part in (labels, lengths) if part)}")
-    for note in answer.notes:
-        console.print(note, highlight=False)
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
     console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim", highlight=False)
 

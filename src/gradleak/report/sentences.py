@@ -100,7 +100,8 @@ def sentence_table(results: Results, limit: int | None = None) -> Table:
         marked = Text()
         for piece, mark in highlight(pair.truth, pair.reconstruction):
             marked.append(piece, style=STYLES[mark])
-        numbers = [f"{pair.scores[name]:.0f}" for name in ("rouge1", "rouge2", "rougeL")]
+        rouge = [pair.scores.get(name) for name in ("rouge1", "rouge2", "rougeL")]
+        numbers = ["–" if score is None else f"{score:.0f}" for score in rouge]
         if pair.certified:
             marked.append(f" ✓ {certified_mark(pair.lost)}", style="bold cyan")
         table.add_row(str(trial.index + 1), Text(pair.truth), marked, *numbers)
