@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
@@ -11,7 +12,7 @@ from gradleak.attacks.base import Attack, AttackContext, Reconstruction
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.peak import peak_memory
-from gradleak.core.progress import SILENT, Progress
+from gradleak.core.progress import SILENT, Progress, redacted
 from gradleak.core.seeds import derive_seed
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
@@ -62,7 +63,7 @@ def run_attack(
     method: Attack, updates: Sequence[Update], model: Target, context: AttackContext
 ) -> list[Reconstruction]:
     """One reconstruction per update, each with the seconds and the peak memory of the portion it was attacked in."""
-    method = method.prepared(model)
+    method, context = method.prepared(model), replace(context, progress=redacted(context.progress))
     _check(method, updates, model, context)
     reconstructions: list[Reconstruction] = []
     for portion, own in context.portions(updates, method.at_once):

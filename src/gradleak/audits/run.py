@@ -11,6 +11,7 @@ from typing import Any
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import GIVEN, Attacked, ControlScores, completed, method_of, modality_of
+from gradleak.audits.redact import redact
 from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
@@ -18,6 +19,7 @@ from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
@@ -59,7 +61,12 @@ def audit(
         spec = validated(AuditSpec, {**settings, **named}, "audit")
     if isinstance(data, str | Path):
         spec, data = spec.with_(data=str(data)), None
-    target = model if isinstance(model, Target) else None
+    limit = spec.time_limit() if budget is None else Budget.of(budget)
+    with redacting(spec.redact):
+        return _audit(spec, model if isinstance(model, Target) else None, data, limit, progress)
+
+
+def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, progress: Progress) -> Results:
     # Refuse bad settings before any work.
     modality = modality_of_source(spec.model) if target is None else target.modality
     spec = completed(spec, modality)
@@ -68,8 +75,7 @@ def audit(
         target = load_target(spec, progress)
     offer = modality_of(target)
     case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
-    limit = spec.time_limit() if budget is None else Budget.of(budget)
-    (results,) = audit_together([case], target, method_of(spec, target.modality), budget=limit, progress=progress)
+    (results,) = audit_together([case], target, method_of(spec, target.modality), budget=budget, progress=progress)
     return results
 
 
@@ -191,7 +197,7 @@ class ClientSide:
             observed=self.observed,
         )
         unfinished = [trial.status for trial in trials if trial.status != "completed"]
-        return Results(
+        results = Results(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             status=unfinished[0] if unfinished else "completed",
             environment=describe(model.device),
@@ -202,6 +208,7 @@ class ClientSide:
             control=_intervals([trial.control_scores for trial in trials]),
             found=_intervals([trial.found for trial in trials]),
         )
+        return redact(results) if spec.redact else results
 
 
 def _auxiliary(sides: Iterable[ClientSide]) -> Any:

@@ -96,7 +96,6 @@ def score(
 def run_and_show(spec: AuditSpec) -> None:
     from datetime import datetime
 
-    from gradleak.audits.redact import redact
     from gradleak.audits.run import audit as run
     from gradleak.cli.verdicts import show
     from gradleak.core.files import output_folder
@@ -107,7 +106,6 @@ def run_and_show(spec: AuditSpec) -> None:
     with output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}") as folder:
         with live(limit) as progress:
             results = run(spec, budget=limit, progress=progress)
-        results = redact(results) if spec.redact else results
         place = results.save(folder)
         show(Gathered(folder, [results]))
         typer.echo(f"results  {place}")

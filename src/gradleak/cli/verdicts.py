@@ -33,7 +33,9 @@ def verdict(folder: Folder) -> None:
 @app.command()
 def report(folder: Folder, redact: Redact = False) -> None:
     """Print a result again and write its page anew; of a folder of many, one page for all."""
-    show(_gathered(folder, redact))
+    from gradleak.verdict.gather import gather
+
+    show(gather(folder, redact))
 
 
 def show(found: Gathered) -> None:
@@ -59,19 +61,9 @@ def export(
 ) -> None:
     """Write every sentence with what was read back of it and its scores, or every image with its scores."""
     from gradleak.report.rows import write_rows
-
-    typer.echo(f"written  {write_rows(_gathered(folder, redact).results, out)}")
-
-
-def _gathered(folder: Path, redact: bool) -> Gathered:
-    """The audits of a folder."""
-    import dataclasses
-
-    from gradleak.audits.redact import redact as redacted
     from gradleak.verdict.gather import gather
 
-    found = gather(folder)
-    return dataclasses.replace(found, results=list(map(redacted, found.results))) if redact else found
+    typer.echo(f"written  {write_rows(gather(folder, redact).results, out)}")
 
 
 @app.command()
@@ -87,8 +79,9 @@ def compare(
     from gradleak.core.files import output_folder
     from gradleak.report.compare import print_comparison, write_comparison
     from gradleak.verdict.compare import compare as run
+    from gradleak.verdict.gather import gather
 
-    found = run(_gathered(first, redact).results, _gathered(second, redact).results, (str(first), str(second)))
+    found = run(gather(first, redact).results, gather(second, redact).results, (str(first), str(second)))
     print_comparison(found, Console())
     if out is not None:
         with output_folder(out) as folder:

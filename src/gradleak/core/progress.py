@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gradleak.core.privacy import is_redacting
+
 
 class Progress:
     """Receives the state of one long piece of work at a time; this base class ignores it.
@@ -20,6 +22,27 @@ class Progress:
 
     def end(self) -> None:
         """The work begun last is over, finished or not."""
+
+
+class WithoutTexts(Progress):
+    """Passes on how far the work is, and nothing of what it reads."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def begin(self, what: str, total: float, unit: str = "") -> None:
+        self._progress.begin(what, total, unit)
+
+    def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
+        self._progress.advance(done, loss=loss)
+
+    def end(self) -> None:
+        self._progress.end()
+
+
+def redacted(progress: Progress) -> Progress:
+    """What an attack may report to: while redaction is on, somebody who does not hear what was read."""
+    return WithoutTexts(progress) if is_redacting() else progress
 
 
 SILENT = Progress()

@@ -20,6 +20,7 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import Crew
 from gradleak.experiments.crews.inline import InlineCrew
@@ -128,7 +129,7 @@ def run_experiment(
     """
     options, folder = options or RunOptions(), Path(out)
     limit = experiment.audit.time_limit() if budget is None else Budget.of(budget)
-    with output_folder(folder), Store(folder) as store:
+    with redacting(experiment.audit.redact), output_folder(folder), Store(folder) as store:
         subjects = Subjects(model=model, data=data, known=read_known(folder), progress=progress)
         cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
         write_known(subjects.known, folder)
@@ -200,7 +201,8 @@ def preview(
     """Plan an experiment and say what is left of it and what that will cost, without running or writing anything."""
     options, folder = options or RunOptions(), Path(out)
     store, subjects = Store(folder), Subjects(known=read_known(folder), progress=progress)
-    cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
+    with redacting(experiment.audit.redact):
+        cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
     outlook = look(cells, store, options.limits, options.retry_failed)
     heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
     measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]

@@ -17,7 +17,7 @@ from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, figure, labels_of, range_of
 
-PLAIN_SECONDS = 10.0
+EVERY = 10.0
 # Columns of a terminal below which the scores' meanings would be cut to pieces.
 WIDE = 110
 
@@ -61,7 +61,7 @@ class LiveProgress(Progress):
             state += f"  {_fit(text, 60)}"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, steps=steps, state=state.replace("[", "\\["))
-        elif time.monotonic() - self._said > PLAIN_SECONDS:
+        elif time.monotonic() - self._said > EVERY:
             self._said = time.monotonic()
             percent = f"{100 * done / self._total:.0f} %" if self._total else ""
             self.console.print(f"{self._what}: {percent} {state}", markup=False, highlight=False)
