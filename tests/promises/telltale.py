@@ -1,4 +1,6 @@
-"""Attacks of a user's own that would tell a secret through every door there is."""
+"""Attacks of a user's own: two would tell a secret through every door there is, one says nothing at all."""
+
+import time
 
 from gradleak.attacks.base import Attack, Reconstruction, Sentence
 
@@ -34,3 +36,13 @@ class Stumbler(Attack):
 
     def run(self, updates, model, context):
         raise LookupError(SECRET)
+
+
+class Sleeper(Attack):
+    """Works for a while without a report."""
+
+    summary = "Sleeps."
+
+    def run(self, updates, model, context):
+        time.sleep(0.5)
+        return [Reconstruction(sentences=[Sentence(text="nothing", **LEAST)]) for _ in updates]

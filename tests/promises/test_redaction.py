@@ -18,7 +18,7 @@ from gradleak.cli import app
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import MASK, described, private, redacting
 from gradleak.data.texts import read_data
-from gradleak.report import terminal
+from gradleak.report import live
 
 INVENTED = [
     "Zorbliqua met Frandelkin near Wubbernaught.",
@@ -37,7 +37,7 @@ BAG = ["--attack", "bag", "--trials", 2]
 @pytest.fixture(autouse=True)
 def talkative(monkeypatch):
     """Progress says all it has to say at once."""
-    monkeypatch.setattr(terminal, "EVERY", 0.001)
+    monkeypatch.setattr(live, "EVERY", 0.001)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
 
 

@@ -68,8 +68,10 @@ def run_attack(
     reconstructions: list[Reconstruction] = []
     for portion, own in context.portions(updates, method.at_once):
         started = time.monotonic()
+        own.progress.begin(method.name, 0)
         with peak_memory(model.device) as memory:
             answers = method.run(portion, model, own)
+        own.progress.end()
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}

@@ -33,8 +33,10 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
+        progress.begin("reading data", 0)
         data = modality.read(spec)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
+        progress.begin("making the update", 0)
         (batch,) = modality.draw(spec, data, model)
         update = modality.update(modality.client(spec, model), batch, spec.seed)
         progress.message(observed(update, spec.observe, model).sentence)
@@ -58,7 +60,9 @@ def attack_update(
             auxiliary = modality.auxiliary(modality.read(spec))
             if auxiliary is None:
                 raise GradleakError(f"the data holds nothing that an attack on {spec.model} could learn from")
+        progress.begin("reading the update", 0)
         shared = load_update(update, model)
+        progress.end()
         for line in shared.manifest.provenance():
             progress.message(line)
         context = AttackContext([derive_seed(spec.seed, 0)], budget, progress, auxiliary)
@@ -67,11 +71,12 @@ def attack_update(
         return answer, None if folder is None else write_text(folder / FILE, text)
 
 
-def score_files(reconstruction: Path, truth: Path, spec: AuditSpec) -> Score:
+def score_files(reconstruction: Path, truth: Path, spec: AuditSpec, progress: Progress = SILENT) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
     answer, kept = _read(reconstruction, Reconstruction, "a reconstruction"), _read(truth, Truth, "a truth file")
     # Texts are compared as the model's tokens tell them apart; pictures need no model.
-    model = load_text_model(spec.model) if kept.modality == "text" else None
+    model = load_text_model(spec.model, progress=progress) if kept.modality == "text" else None
+    progress.begin("scoring", 0)
     return MODALITIES.get(kept.modality).score(answer, kept, model, spec.metrics)
 
 

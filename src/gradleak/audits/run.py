@@ -73,6 +73,7 @@ def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, pr
     prepare_metrics(modality, spec.metrics, progress)
     if target is None:
         target = load_target(spec, progress)
+    progress.begin("reading data", 0)
     offer = modality_of(target)
     case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     (results,) = audit_together([case], target, method_of(spec, target.modality), budget=budget, progress=progress)
@@ -105,11 +106,17 @@ def audit_together(
 
     All updates go to the attack together: a pass over few tokens costs little more than one over fewer.
     """
+    budget = budget or Budget()
+    progress.begin("preparing", 0)
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
-    budget = budget or Budget()
     for portion in _portions([(side, i) for side in sides for i in range(side.spec.trials)], model):
-        updates = [side.update(i, progress) for side, i in portion]
+        progress.begin("making updates", len(portion), "updates")
+        updates = []
+        for side, i in portion:
+            updates.append(side.update(i, progress))
+            progress.advance(len(updates))
+        progress.end()
         context = AttackContext(
             [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary({side for side, _ in portion})
         )
@@ -120,8 +127,11 @@ def audit_together(
         ]
         data = [side.case.data for side, _ in portion]
         controls = modality_of(model).control(method, trials, model, data, progress)
-        for (side, i), trial, control in zip(portion, trials, controls, strict=True):
+        progress.begin("scoring", len(trials), "trials")
+        for number, ((side, i), trial, control) in enumerate(zip(portion, trials, controls, strict=True), start=1):
             side.measure(i, trial, control)
+            progress.advance(number)
+        progress.end()
     return [side.results(method) for side in sides]
 
 

@@ -113,6 +113,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
             model,
             AttackContext(seeds, progress=progress),
         )
+        progress.begin("scoring the control", 0)
         waiting = iter(guesses)
         reached = {key: _reached(key, list(itertools.islice(waiting, draws[key])), model) for key in different}
         return [reached[key] for key in keys]

@@ -10,6 +10,7 @@ import typer
 from gradleak.cli.app import app
 from gradleak.cli.options import AUDIT, takes
 from gradleak.cli.session import finish, live
+from gradleak.core.output import say
 
 if TYPE_CHECKING:
     from gradleak.audits.spec import AuditSpec
@@ -23,8 +24,8 @@ def demo(
     """Show a leak: twelve invented private sentences, read back whole from three of MiniLM's updates."""
     from gradleak.audits.spec import AuditSpec
 
-    typer.echo("Three clients each train MiniLM on four private sentences and share only the gradient.")
-    typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
+    say("Three clients each train MiniLM on four private sentences and share only the gradient.")
+    say("The attack sees that gradient and the public model. It never sees the sentences.", "")
     run_and_show(AuditSpec(trials=3, batch_size=4, seed=seed, out=out))
 
 
@@ -46,11 +47,11 @@ def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The u
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
     from gradleak.audits.files import capture_update
     from gradleak.audits.spec import load_spec
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         folder, truth = capture_update(load_spec(None, given), out, progress)
-    typer.echo(f"update  {folder}\ntruth   {truth}")
+    say(f"update  {folder}", f"truth   {truth}")
 
 
 @app.command()
@@ -74,7 +75,7 @@ def attack(
         answer, written = attack_update(update, spec, out, limit, progress)
     print_reconstruction(answer)
     if written:
-        typer.echo(f"reconstruction  {written}")
+        say(f"reconstruction  {written}")
     finish(limit)
 
 
@@ -88,9 +89,12 @@ def score(
     """Compare a reconstruction with the truth."""
     from gradleak.audits.files import score_files
     from gradleak.audits.spec import load_spec
+    from gradleak.report.live import LiveProgress
     from gradleak.report.reconstruction import print_score
 
-    print_score(score_files(reconstruction, truth, load_spec(None, given)))
+    with LiveProgress() as progress:
+        scored = score_files(reconstruction, truth, load_spec(None, given), progress)
+    print_score(scored)
 
 
 def run_and_show(spec: AuditSpec) -> None:
@@ -108,5 +112,5 @@ def run_and_show(spec: AuditSpec) -> None:
             results = run(spec, budget=limit, progress=progress)
         place = results.save(folder)
         show(Gathered(folder, [results]))
-        typer.echo(f"results  {place}")
+        say(f"results  {place}")
     finish(limit)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from gradleak.core.output import say
+
 if TYPE_CHECKING:
     from gradleak.cli.options import RunFlags
     from gradleak.core.budget import Budget
@@ -29,7 +31,7 @@ def drop_unset(**values: Any) -> dict[str, Any]:
 @contextmanager
 def live(budget: Budget) -> Iterator[Any]:
     """A live bar; the first Ctrl-C asks the attack to stop and keep what it has, the second stops at once."""
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     def stop(number: int, frame: FrameType | None) -> None:
         budget.interrupt()
@@ -37,7 +39,7 @@ def live(budget: Budget) -> Iterator[Any]:
 
     previous = signal.signal(signal.SIGINT, stop)
     try:
-        with LiveProgress() as progress:
+        with LiveProgress(budget=budget) as progress:
             yield progress
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -72,7 +74,7 @@ def perform(
     finish(limit)
     failed = [cell for cell in read_cells(folder) if cell.status == "failed"]
     if failed:
-        typer.echo(f"{len(failed)} cells failed, the first: {failed[0].id}: {failed[0].error}", err=True)
+        say(f"{len(failed)} cells failed, the first: {failed[0].id}: {failed[0].error}", err=True)
         raise typer.Exit(1)
 
 
@@ -80,16 +82,16 @@ def _show_plan(experiment: Experiment[Any, Any], folder: Path, options: Any) -> 
     from gradleak.experiments.crews.local import workers_that_fit
     from gradleak.experiments.experiment import preview
     from gradleak.experiments.runner.estimate import in_words
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         plan = preview(experiment, folder, options=options, progress=progress)
     for cell in plan.todo[:SHOWN]:
-        typer.echo(f"  {cell.job}")
+        say(f"  {cell.job}")
     if len(plan.todo) > SHOWN:
-        typer.echo(f"  ... and {len(plan.todo) - SHOWN} more")
+        say(f"  ... and {len(plan.todo) - SHOWN} more")
     done = ", ".join(f"{count} {status}" for status, count in sorted(plan.statuses.items())) or "none yet"
     count = options.workers if options.workers is not None else workers_that_fit(options.threads)
     groups = f" in {plan.groups} groups" if plan.groups < len(plan.todo) else ""
-    typer.echo(f"{plan.cells} cells; finished: {done}; to run: {len(plan.todo)}{groups}")
-    typer.echo(f"cost: {in_words(plan.estimate, len(plan.todo), count, options.limits)}")
+    say(f"{plan.cells} cells; finished: {done}; to run: {len(plan.todo)}{groups}")
+    say(f"cost: {in_words(plan.estimate, len(plan.todo), count, options.limits)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from gradleak.core.budget import Budget
-from gradleak.core.progress import SILENT, Progress
+from gradleak.core.progress import SILENT, PartOf, Progress
 from gradleak.experiments.crews.base import State
 from gradleak.experiments.runner.cell import Ends, Group, Limits
 from gradleak.experiments.runner.running import run_cells
@@ -26,11 +26,16 @@ class InlineCrew:
         subjects: Subjects | None = None,
         budget: Budget | None = None,
         progress: Progress = SILENT,
+        total: int | None = None,
     ) -> None:
-        """`subjects` may hold models and data that were given in Python; `budget` is the whole experiment's."""
+        """`subjects` may hold models and data that were given in Python; `budget` is the whole experiment's.
+
+        `total` is the number of cells that are to be run, for progress.
+        """
         torch.set_num_threads(threads)
         self._subjects, self._budget, self._progress = subjects or Subjects(), budget or Budget(), progress
         self._next: tuple[Group, Limits] | None = None
+        self._begun, self._total = 0, "" if total is None else f" of {total}"
 
     @property
     def room(self) -> int:
@@ -48,7 +53,9 @@ class InlineCrew:
             return []
         cells, limits = self._next
         self._next = None
-        ends = run_cells(cells, limits, self._subjects, within=self._budget, progress=self._progress)
+        progress = PartOf(self._progress, f"cell {self._begun + 1}{self._total}")
+        self._begun += len(cells)
+        ends = run_cells(cells, limits, self._subjects, within=self._budget, progress=progress)
         # What the experiment's own end cut short did not end: the next run does it whole.
         return [(cells, [end for end in ends if end.status == "completed" or not self._budget.over])]
 
