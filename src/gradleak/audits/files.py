@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import MODALITIES, Attacked, Truth, completed, method_of, modality_of
+from gradleak.audits.redact import redact
 from gradleak.audits.results import Results, Scenario, Trial, load_results, observed
 from gradleak.audits.run import call_secret, load_target
 from gradleak.audits.spec import AuditSpec
@@ -16,6 +17,7 @@ from gradleak.audits.truth import check_place, read_truth
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret, read_secret
 from gradleak.core.seeds import derive_seed
@@ -47,8 +49,10 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
     secret = Secret.draw() if spec.secret is None else read_secret(spec.secret)
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
+        progress.begin("reading data", 0)
         data = modality.read(spec)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
+        progress.begin("making the update", 0)
         (batch,) = modality.draw(spec, data, model)
         truth, client = modality.truth(batch, model), modality.client(spec, model)
         update = modality.update(client, batch, call_secret(secret, spec.seed, 0, client, truth))
@@ -68,6 +72,14 @@ def attack_update(
     The data of the spec is not the private one, but what the attacker holds of the same kind. The truth is read when
     the attack has ended; if it turns out to be unfit, what was read back is not lost for that.
     """
+    with redacting(spec.redact):
+        attacked = _attack_update(update, spec, truth, budget, progress)
+    return attacked._replace(results=redact(attacked.results)) if spec.redact else attacked
+
+
+def _attack_update(
+    update: Path, spec: AuditSpec, truth: Path | None, budget: Budget, progress: Progress
+) -> AttackedUpdate:
     if truth is not None:
         check_place(truth)  # before the attack, which may take hours
     modality_name = modality_of_source(spec.model)
@@ -81,7 +93,9 @@ def attack_update(
         if modality.auxiliary(held) is None:
             raise GradleakError(f"the data holds nothing that an attack on {spec.model} could learn from")
     auxiliary = None if held is None else modality.auxiliary(held)
+    progress.begin("reading the update", 0)
     shared = load_update(update, model)
+    progress.end()
     model.announce(progress)
     for line in shared.manifest.provenance():
         progress.message(line)
@@ -152,7 +166,7 @@ def _scenario(
     )
 
 
-def score_files(folder: Path, truth: Path, spec: AuditSpec) -> Score:
+def score_files(folder: Path, truth: Path, spec: AuditSpec, progress: Progress = SILENT) -> Score:
     """Compare what `attack` wrote into a folder with the truth."""
     results = load_results(folder)
     if len(results.trials) != 1:
@@ -161,7 +175,8 @@ def score_files(folder: Path, truth: Path, spec: AuditSpec) -> Score:
         raise GradleakError(f"{folder} is redacted: there is no text left to compare")
     kept = read_truth(truth)
     # Texts are compared as the model's tokens tell them apart; pictures need no model.
-    model = load_text_model(_source(results, spec)) if kept.modality == "text" else None
+    model = load_text_model(_source(results, spec), progress=progress) if kept.modality == "text" else None
+    progress.begin("scoring", 0)
     return MODALITIES.get(kept.modality).score(results.trials[0].reconstruction, kept, model, spec.metrics)
 
 

@@ -13,6 +13,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.privacy import private
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
@@ -229,4 +230,4 @@ def load_results(folder: str | Path) -> Results:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path} is not a gradleak result: {where}: {first['msg']}") from error
+        raise GradleakError(f"{path} is not a gradleak result: {private(where)}: {first['msg']}") from error

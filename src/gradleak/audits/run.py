@@ -20,6 +20,7 @@ from gradleak.audits.modality import (
     method_of,
     modality_of,
 )
+from gradleak.audits.redact import redact
 from gradleak.audits.results import Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
 from gradleak.audits.trials import about_model, as_results, measured
@@ -28,6 +29,7 @@ from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret, read_secret, user_secret
 from gradleak.core.seeds import derive_seed
@@ -70,18 +72,23 @@ def audit(
         spec = validated(AuditSpec, {**settings, **named}, "audit")
     if isinstance(data, str | Path):
         spec, data = spec.with_(data=str(data)), None
-    target = model if isinstance(model, Target) else None
+    limit = spec.time_limit() if budget is None else Budget.of(budget)
+    with redacting(spec.redact):
+        return _audit(spec, model if isinstance(model, Target) else None, data, limit, progress)
+
+
+def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, progress: Progress) -> Results:
     # Refuse bad settings before any work.
     modality = modality_of_source(spec.model) if target is None else target.modality
     spec = completed(spec, modality)
     prepare_metrics(modality, spec.metrics, progress)
     offer = MODALITIES.get(modality)
+    progress.begin("reading data", 0)
     # Before the model: a file that is wrong is an error at once.
     case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     if target is None:
         target = load_target(spec, progress)
-    limit = spec.time_limit() if budget is None else Budget.of(budget)
-    (results,) = audit_together([case], target, method_of(spec, target.modality), budget=limit, progress=progress)
+    (results,) = audit_together([case], target, method_of(spec, target.modality), budget=budget, progress=progress)
     return results
 
 
@@ -125,9 +132,10 @@ def audit_together(
     `one_by_one` the first trial of every audit is measured before the second, each with its share of the time, so
     that there is something to keep whenever it is stopped.
     """
+    budget = budget or Budget()
+    progress.begin("preparing", 0)
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
-    budget = budget or Budget()
     attacking, closing = budget.before_closing(), budget.closing()
     portions = _portions(_open(sides), model, one_by_one)
     for number, waiting in enumerate(portions):
@@ -145,8 +153,11 @@ def audit_together(
         ]
         data = [side.case.data for side, _ in portion]
         controls = modality_of(model).control(method, trials, model, data, closing, progress)
-        for (side, i), trial, control in zip(portion, trials, controls, strict=True):
+        progress.begin("scoring", len(trials), "trials")
+        for done, ((side, i), trial, control) in enumerate(zip(portion, trials, controls, strict=True), start=1):
             side.measure(i, trial, control, closing)
+            progress.advance(done)
+        progress.end()
         measured([(sides.index(side), side.trials[i]) for side, i in portion])
     return [side.results(method, budget.reason) for side in sides]
 
@@ -156,11 +167,14 @@ def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waitin
     portion: list[tuple[ClientSide, int]] = []
     updates: list[Update] = []
     making = budget.part(MAKING_SHARE)
+    progress.begin("making updates", len(waiting), "updates")
     for side, i in waiting:
         first = not side.trials and all(side is not other for other, _ in portion)
         if first or not making.late:
             portion.append((side, i))
             updates.append(side.update(i, progress))
+            progress.advance(len(updates))
+    progress.end()
     return portion, updates
 
 
@@ -235,7 +249,8 @@ class ClientSide:
             notes=list(model.notes),
         )
         name, secret = spec.attack or method.name, self.case.secret.hex
-        return as_results(scenario, name, method, model, trials, reason=reason, secret=secret)
+        results = as_results(scenario, name, method, model, trials, reason=reason, secret=secret)
+        return redact(results) if spec.redact else results
 
 
 def _auxiliary(sides: Iterable[ClientSide]) -> Any:

@@ -150,6 +150,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         updates = [different[those[number]] for _, number in order]
         prior = "ngram" if method.prior == "none" else method.prior
         guesses = self._guess(prior, updates, seeds, model, budget, progress)
+        progress.begin("scoring the control", 0)
         own: dict[ControlKey, list[Reconstruction]] = defaultdict(list)
         for (_, number), guess in zip(order, guesses, strict=True):
             own[those[number]].append(guess)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
+from gradleak.core.privacy import private
 from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.base import Target
@@ -194,7 +195,7 @@ class TextModel(Target):
             if len(row) > self.max_length:
                 raise GradleakError(
                     f"text {number} has {len(row)} tokens; {self.name} takes at most {self.max_length} "
-                    f"(it begins {texts[number - 1][:40]!r})"
+                    f"(it begins {private(repr(texts[number - 1][:40]))})"
                 )
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from gradleak.attacks.base import Reconstruction
+from gradleak.core.console import SafeConsole
 from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
 from gradleak.scoring.score import Score
@@ -17,7 +16,7 @@ UNPROVED = (
 )
 
 
-def print_reconstruction(answer: Reconstruction, console: Console) -> None:
+def print_reconstruction(answer: Reconstruction, console: SafeConsole) -> None:
     """What was read back where no truth is known: sentences, or how many images."""
     if answer.images:
         console.print(f"{len(answer.images)} recovered; the report shows them", highlight=False)
@@ -26,7 +25,7 @@ def print_reconstruction(answer: Reconstruction, console: Console) -> None:
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
-    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim", highlight=False)
+    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim")
 
 
 def _sentences(answer: Reconstruction) -> Table:
@@ -36,7 +35,7 @@ def _sentences(answer: Reconstruction) -> Table:
     table.add_column("confidence", justify="right")
     for number, sentence in enumerate(answer.sentences, start=1):
         sure = certified_mark(sentence.lost) if sentence.certified else f"{sentence.confidence:.2f}"
-        table.add_row(str(number), Text(sentence.text), sure)
+        table.add_row(str(number), sentence.text, sure)
     return table
 
 
@@ -48,10 +47,10 @@ def print_score(scored: Score) -> None:
     for heading in (*(("image",) if pictures else ("truth", "recovered")), *names.values()):
         table.add_column(heading)
     for number, pair in enumerate(scored.pairs, start=1):
-        shown = [str(number)] if pictures else [Text(pair.truth), Text(pair.reconstruction)]
+        shown = [str(number)] if pictures else [pair.truth, pair.reconstruction]
         table.add_row(*shown, *(figure(n, pair.scores[n]) if n in pair.scores else "–" for n in names))
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     batch = [name for name in scored.metrics if (metric := find_metric(name)) is not None and metric.of_batch]
     whole = [f"{label_of(name)} {figure(name, scored.metrics[name])}" for name in batch]
-    console.print(f"of the batch: {', '.join(whole)}", highlight=False)
+    console.print(f"of the batch: {', '.join(whole)}")
