@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -15,12 +17,14 @@ from gradleak.attacks.exact.limits import too_little
 from gradleak.attacks.exact.recovery import Outcome
 from gradleak.attacks.exact.remaining import remaining
 from gradleak.attacks.film.attack import Film
-from gradleak.attacks.reasons import Reason
+from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.search.lamp import LampCos
 from gradleak.attacks.search.matching_attack import MatchingAttack
 from gradleak.attacks.search.subspace import Subspace
 from gradleak.attacks.spans.certify import attention_parts
-from gradleak.core.budget import StopReason
+from gradleak.core.budget import Stopped, StopReason
+from gradleak.core.errors import GradleakError
+from gradleak.core.supervision import supervised
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
@@ -64,7 +68,12 @@ class Auto(Attack):
                 for number in numbers:
                     answers[number] = answers[number].model_copy(update={"status": budget.reason})
                 continue
-            matched = attack.run(rest, model, context.for_updates(numbers))
+            try:
+                matched = attack.run(rest, model, _beside(context, numbers, answers, attack.name))
+            except GradleakError as error:  # such as too little memory: what was found before it stands
+                for number in numbers:
+                    answers[number].add_reasons(Reason(kind="nothing-to-match", about=str(error)))
+                continue
             for number, more in zip(numbers, matched, strict=True):
                 answers[number] = _merged(answers[number], more, attack.name)
         return answers
@@ -77,9 +86,15 @@ class Auto(Attack):
         for number, (gradient, seed) in enumerate(zip(gradients, context.seeds, strict=True)):
             # A hard update must not take the others' time.
             own = context.budget.part(EXACT_SHARE / (len(gradients) - number))
-            outcome = recover(gradient, model, seed, own, show_in(progress, number))
+            work = functools.partial(recover, gradient, model, seed, own, show_in(progress, number))
+            try:
+                outcome = supervised(work, own)
+            except Stopped:  # by its share; if all of the time is over, the attack itself is stopped
+                context.budget.check()
+                outcome = Outcome(reasons=[Reason(kind="stage-cut", about=Exact.name)])
             outcomes.append(outcome)
             answers.append(as_reconstruction(outcome, model, own))
+            context.keep(number, answers[number], final=outcome.complete)
             progress.advance(number + 1)
         progress.end()
         return outcomes, answers
@@ -103,7 +118,7 @@ class Auto(Attack):
         film = Film()
         share = context.for_updates(unproved).with_budget(context.budget.part(FILM_SHARE))
         portions = share.portions([gradients[n] for n in unproved], film.at_once)
-        attempts = [answer for portion, own in portions for answer in film.run(portion, model, own)]
+        attempts = [answer for portion, own in portions for answer in self._written(film, portion, model, own)]
         written = set()
         for number, more in zip(unproved, attempts, strict=True):
             # Without shares it judges by the model alone, and is never as sure as this.
@@ -115,6 +130,15 @@ class Auto(Attack):
                 answers[number].add_reasons(Reason(kind="nothing-written"))
                 answers[number] = answers[number].model_copy(update={"status": _ended(answers[number], more)})
         return written
+
+    def _written(
+        self, film: Film, portion: Sequence[Update], model: TextModel, own: AttackContext
+    ) -> list[Reconstruction]:
+        try:
+            return supervised(functools.partial(film.run, portion, model, own), own.budget)
+        except Stopped:
+            cut = reason_fields([Reason(kind="stage-cut", about=film.name)])
+            return [Reconstruction(status=own.budget.reason, **cut) for _ in portion]
 
     def _plan(
         self,
@@ -161,6 +185,17 @@ def _reservations(rest: Update, model: TextModel, hinted: bool) -> list[Reason]:
     tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest_sentence(model)
     little = too_little(rest, model, tokens)
     return [*reasons, little] if little else reasons
+
+
+def _beside(
+    context: AttackContext, numbers: Sequence[int], answers: Sequence[Reconstruction], stage: str
+) -> AttackContext:
+    """The context of a stage on some of the updates, which keeps its answers beside those from before it."""
+
+    def keep(number: int, answer: Reconstruction, final: bool = False) -> None:
+        context.keep(numbers[number], _merged(answers[numbers[number]], answer, stage))
+
+    return replace(context.for_updates(numbers), keep=keep)
 
 
 def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -107,6 +107,16 @@ def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen
     return create_model(name, __base__=base, __module__=base.__module__, **fields)
 
 
+class Keep(Protocol):
+    """Takes the answer to an update, by its number; a final one will not get better."""
+
+    def __call__(self, number: int, answer: Reconstruction, final: bool = False) -> None: ...
+
+
+def _forget(number: int, answer: Reconstruction, final: bool = False) -> None:
+    """Keep nothing."""
+
+
 @dataclass(frozen=True)
 class AttackContext:
     """What an attack gets beside updates and model: seeds, limits, who watches, and data of its own."""
@@ -121,6 +131,8 @@ class AttackContext:
     """Updates of the same run that were attacked before these, for progress."""
     after: int = 0
     """Updates of the same run that are attacked after these."""
+    keep: Keep = _forget
+    """Takes the best so far of an update: what is answered if the attack must be ended before it returns."""
 
     @property
     def total(self) -> int:
@@ -129,7 +141,11 @@ class AttackContext:
 
     def for_updates(self, numbers: Sequence[int]) -> Self:
         """The context for some of the updates."""
-        return replace(self, seeds=[self.seeds[number] for number in numbers])
+
+        def keep(number: int, answer: Reconstruction, final: bool = False) -> None:
+            self.keep(numbers[number], answer, final)
+
+        return replace(self, seeds=[self.seeds[number] for number in numbers], keep=keep)
 
     def with_budget(self, budget: Budget) -> Self:
         return replace(self, budget=budget)

@@ -37,6 +37,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
         model = load_target(spec, progress)
         (batch,) = modality.draw(spec, data, model)
         update = modality.update(modality.client(spec, model), batch, spec.seed)
+        model.announce(progress)
         progress.message(observed(update, spec.observe, model).sentence)
         update.save(folder)
         text = modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n"
@@ -59,6 +60,7 @@ def attack_update(
             if auxiliary is None:
                 raise GradleakError(f"the data holds nothing that an attack on {spec.model} could learn from")
         shared = load_update(update, model)
+        model.announce(progress)
         for line in shared.manifest.provenance():
             progress.message(line)
         context = AttackContext([derive_seed(spec.seed, 0)], budget, progress, auxiliary)

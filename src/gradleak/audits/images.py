@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
@@ -12,11 +13,14 @@ from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.images import ImageClient
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
 from gradleak.core.progress import Progress
 from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
 from gradleak.data.pictures import Pictures, disjoint, from_uris, read_pictures
+from gradleak.data.texts import BUILT_IN, KINDS
 from gradleak.models.image import ImageModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.score import Score
@@ -39,6 +43,10 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     unused = frozenset({"task", "num_labels", "text_column", "label_column", "max_tokens", "window"})
 
     def read(self, spec: AuditSpec) -> ImageData:
+        if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:
+            raise GradleakError(
+                f"{spec.model} reads images, and {spec.data} holds texts; give --data an .npz of images"
+            )
         return ImageData(*read_pictures(image_file(spec.data)))
 
     def given(self, data: Any) -> ImageData:
@@ -74,7 +82,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def score(self, found: Reconstruction, truth: Truth, model: ImageModel | None, metrics: Sequence[str]) -> Score:
         return score_images(found, Pictures(from_uris(truth.examples), tuple(truth.labels or ())), metrics=metrics)
 
-    def facts(self, trial: Attacked[Pictures], model: ImageModel) -> dict[str, Any]:
+    def facts(self, trial: Attacked[Pictures], model: ImageModel, budget: Budget) -> dict[str, Any]:
         return {"found": inferred_accuracy(trial.reconstruction, trial.batch.labels, (), ())}
 
     def control(
@@ -83,6 +91,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         trials: Sequence[Attacked[Pictures]],
         model: ImageModel,
         data: Sequence[ImageData],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
         """The mean auxiliary image, or plain grey."""

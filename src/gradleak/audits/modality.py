@@ -13,6 +13,7 @@ from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, Reconstruction
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.sender import Sender
+from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.core.registry import Registry
@@ -118,13 +119,17 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         trials: Sequence[Attacked[Batch]],
         model: Model,
         data: Sequence[Data],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
-        """What guessing reaches on every trial, with no look at its tensors."""
+        """What guessing reaches on every trial, with no look at its tensors, as well as the budget allows."""
 
     @abstractmethod
-    def facts(self, trial: Attacked[Batch], model: Model) -> dict[str, Any]:
-        """What else a trial of the results holds: how much of the labels was found, signal, noise, ..."""
+    def facts(self, trial: Attacked[Batch], model: Model, budget: Budget) -> dict[str, Any]:
+        """What else a trial of the results holds: how much of the labels was found, signal, noise, ...
+
+        What takes long is left out when the budget is over.
+        """
 
 
 class Truth(BaseModel, extra="forbid"):

@@ -75,6 +75,7 @@ class Scenario(_Model):
     defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
     observed: Observed | None = Field(default=None, description="the tensors the attacker sees; null in old results")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
+    notes: list[str] = Field(default_factory=list, description="what is to be known of the model, such as a new head")
 
     @property
     def modality(self) -> Modality:

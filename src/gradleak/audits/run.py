@@ -10,10 +10,10 @@ from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
-from gradleak.audits.modality import GIVEN, Attacked, ControlScores, completed, method_of, modality_of
+from gradleak.audits.modality import GIVEN, MODALITIES, Attacked, ControlScores, completed, method_of, modality_of
 from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
-from gradleak.core.budget import Budget
+from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
@@ -29,6 +29,8 @@ from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
 UPDATES_SHARE = 0.3
+# The share of the time that making updates may take before it is the attack's turn.
+MAKING_SHARE = 0.3
 
 
 def audit(
@@ -64,10 +66,11 @@ def audit(
     modality = modality_of_source(spec.model) if target is None else target.modality
     spec = completed(spec, modality)
     prepare_metrics(modality, spec.metrics, progress)
+    offer = MODALITIES.get(modality)
+    # Before the model: a file that is wrong is an error at once.
+    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     if target is None:
         target = load_target(spec, progress)
-    offer = modality_of(target)
-    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     limit = spec.time_limit() if budget is None else Budget.of(budget)
     (results,) = audit_together([case], target, method_of(spec, target.modality), budget=limit, progress=progress)
     return results
@@ -111,10 +114,13 @@ def audit_together(
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
     budget = budget or Budget()
+    attacking, closing = budget.before_closing(), budget.closing()
     portions = _portions(_open(sides), model, one_by_one)
-    for number, portion in enumerate(portions):
-        own = budget.part(1 / (len(portions) - number)) if one_by_one else budget
-        updates = [side.update(i, progress) for side, i in portion]
+    for number, waiting in enumerate(portions):
+        portion, updates = _begun(waiting, budget, progress)
+        if not portion:
+            continue
+        own = attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking
         context = AttackContext(
             [side.attack_seeds[i] for side, i in portion], own, progress, _auxiliary({side for side, _ in portion})
         )
@@ -124,11 +130,24 @@ def audit_together(
             for (side, i), update, answer in zip(portion, updates, answers, strict=True)
         ]
         data = [side.case.data for side, _ in portion]
-        controls = modality_of(model).control(method, trials, model, data, progress)
+        controls = modality_of(model).control(method, trials, model, data, closing, progress)
         for (side, i), trial, control in zip(portion, trials, controls, strict=True):
-            side.measure(i, trial, control)
+            side.measure(i, trial, control, closing)
         measured([(sides.index(side), side.trials[i]) for side, i in portion])
-    return [side.results(method) for side in sides]
+    return [side.results(method, budget.reason) for side in sides]
+
+
+def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waiting, list[Update]]:
+    """The trials that there is time for, with their updates: at least one of every audit."""
+    portion: list[tuple[ClientSide, int]] = []
+    updates: list[Update] = []
+    making = budget.part(MAKING_SHARE)
+    for side, i in waiting:
+        first = not side.trials and all(side is not other for other, _ in portion)
+        if first or not making.late:
+            portion.append((side, i))
+            updates.append(side.update(i, progress))
+    return portion, updates
 
 
 class ClientSide:
@@ -156,13 +175,14 @@ class ClientSide:
         if self.observed is None:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
+            self.model.announce(progress)
             progress.message(self.observed.sentence)
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
         return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i))
 
-    def measure(self, i: int, trial: Attacked[Any], control: ControlScores) -> None:
+    def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
         answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
         scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
@@ -179,11 +199,11 @@ class ClientSide:
             control_pieces=control.pieces,
             seconds=answer.seconds,
             peak_memory_mb=answer.peak_memory_mb,
-            **self.modality.facts(trial, self.model),
+            **self.modality.facts(trial, self.model, budget),
         )
 
-    def results(self, method: Attack) -> Results:
-        """All trials, once they are measured, with the means over them."""
+    def results(self, method: Attack, reason: StopReason) -> Results:
+        """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
         spec, model, trials = self.spec, self.model, [self.trials[i] for i in sorted(self.trials)]
         if self.observed is None:  # every trial was kept from before
             self.update(0, SILENT)
@@ -202,8 +222,11 @@ class ClientSide:
             defenses=list(self.defenses),
             known=list(self.known),
             observed=self.observed,
+            notes=list(model.notes),
         )
         unfinished = [trial.status for trial in trials if trial.status != "completed"]
+        if len(trials) < spec.trials:
+            unfinished.append("interrupted" if reason == "interrupted" else "budget-exhausted")
         return Results(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             status=unfinished[0] if unfinished else "completed",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
@@ -14,6 +15,8 @@ from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
 from gradleak.clients.text import Client, class_number
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.data.corpora import read_rows
@@ -29,8 +32,13 @@ from gradleak.training.text import TextLearner
 from gradleak.updates.manifest import Known
 from gradleak.updates.update import Update
 
+# The kind of file that images come in.
+IMAGES = ".npz"
+
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10
+# What its first draw may still take when the time is over.
+LAST_SECONDS = 2.0
 
 Rows = Sequence[Row]
 
@@ -40,6 +48,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     training = TextLearner.__module__
 
     def read(self, spec: AuditSpec) -> Rows:
+        if Path(spec.data).suffix.lower() == IMAGES:
+            raise GradleakError(f"{spec.data} holds images, and {spec.model} reads text; give --model one of images")
         return read_rows(spec.data, spec.text_column, spec.label_column)
 
     def given(self, data: Any) -> Rows:
@@ -78,20 +88,21 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         assert model is not None
         return score(found, truth.examples, model, metrics=metrics)
 
-    def facts(self, trial: Attacked[TextBatch], model: TextModel) -> dict[str, Any]:
+    def facts(self, trial: Attacked[TextBatch], model: TextModel, budget: Budget) -> dict[str, Any]:
         truth = self.truth(trial.batch, model)
         batch = model.encode(truth.examples)
         content = {token for sentence in batch.sentences() for token in model.content(sentence)}
         names = model.tokenizer.convert_ids_to_tokens(list(content))
+        facts: dict[str, Any] = {
+            "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
+            "tokens": sum(batch.lengths),
+        }
+        if budget.over:  # the others need passes of the client
+            return facts
         client, batch_size, seed = trial.client, len(truth.examples), trial.client_seed
         sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, seed))
-        return {
-            "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
-            "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),
-            "tokens": sum(batch.lengths),
-            "signal": sent.signal,
-            "noise": sent.noise,
-        }
+        distance = truth_distance(trial.update, truth.examples, truth.labels, model)
+        return {**facts, "truth_distance": distance, "signal": sent.signal, "noise": sent.noise}
 
     def control(
         self,
@@ -99,23 +110,49 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         trials: Sequence[Attacked[TextBatch]],
         model: TextModel,
         data: Sequence[Rows],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
-        """Draws from the attack's prior (n-gram if it has none). Trials that differ in nothing else share them."""
+        """Draws from the attack's prior (n-gram if it has none). Trials that differ in nothing else share them.
+
+        There are fewer draws if the budget ends, and if it ends before the first, n-grams give that one.
+        """
         keys = [_key(trial) for trial in trials]
         different = {key: trial.update for key, trial in zip(keys, trials, strict=True)}
         # A draw has as many sentences as the attacker knows; where the attack named more, several make one guess.
         draws = {key: CONTROL_DRAWS * -(-key.sentences // (key.known.size or 1)) for key in different}
-        seeds = [derive_seed(key.seed, "control", i) for key in different for i in range(draws[key])]
-        guesses = run_attack(
-            Control.from_settings({"prior": "ngram" if method.prior == "none" else method.prior}),
-            [update for key, update in different.items() for _ in range(draws[key])],
-            model,
-            AttackContext(seeds, progress=progress),
-        )
-        waiting = iter(guesses)
-        reached = {key: _reached(key, list(itertools.islice(waiting, draws[key])), model) for key in different}
+        # The first draw of all, then the second: should the time end, all have some.
+        order = sorted((i, number) for number, key in enumerate(different) for i in range(draws[key]))
+        those = list(different)
+        seeds = [derive_seed(those[number].seed, "control", i) for i, number in order]
+        updates = [different[those[number]] for _, number in order]
+        prior = "ngram" if method.prior == "none" else method.prior
+        guesses = self._guess(prior, updates, seeds, model, budget, progress)
+        own: dict[ControlKey, list[Reconstruction]] = defaultdict(list)
+        for (_, number), guess in zip(order, guesses, strict=True):
+            own[those[number]].append(guess)
+        reached: dict[ControlKey, ControlScores] = {}
+        for key in those:
+            drawn = [guess for guess in own[key] if guess.status == "completed"]
+            needed = draws[key] // CONTROL_DRAWS
+            if len(drawn) < needed:
+                seeds = [derive_seed(key.seed, "control", i) for i in range(needed)]
+                last = Budget(LAST_SECONDS)
+                drawn = self._guess("ngram", [different[key]] * needed, seeds, model, last, progress)
+            reached[key] = _reached(key, drawn, needed, model)
         return [reached[key] for key in keys]
+
+    def _guess(
+        self,
+        prior: str,
+        updates: Sequence[Update],
+        seeds: Sequence[int],
+        model: TextModel,
+        budget: Budget,
+        progress: Progress,
+    ) -> list[Reconstruction]:
+        context = AttackContext(seeds, budget, progress)
+        return run_attack(Control.from_settings({"prior": prior}), updates, model, context)
 
 
 class ControlKey(NamedTuple):
@@ -135,10 +172,10 @@ def _key(trial: Attacked[TextBatch]) -> ControlKey:
     return ControlKey(trial.seed, tuple(trial.batch.texts), trial.spec.metrics, sentences, known)
 
 
-def _reached(key: ControlKey, draws: Sequence[Reconstruction], model: TextModel) -> ControlScores:
-    together = len(draws) // CONTROL_DRAWS
+def _reached(key: ControlKey, draws: Sequence[Reconstruction], together: int, model: TextModel) -> ControlScores:
+    """The mean over all guesses, each of so many draws."""
     scored = []
-    for first in range(0, len(draws), together):
+    for first in range(0, len(draws) - together + 1, together):
         sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
         guess = Reconstruction(sentences=sentences[: key.sentences])
         scored.append(score(guess, key.texts, model, metrics=key.metrics))

@@ -70,8 +70,7 @@ def attack(
 
     spec = load_spec(None, given)
     limit = spec.time_limit()
-    with live(limit) as progress:
-        answer, written = attack_update(update, spec, out, limit, progress)
+    answer, written = live(limit, lambda progress: attack_update(update, spec, out, limit, progress))
     print_reconstruction(answer)
     if written:
         typer.echo(f"reconstruction  {written}")
@@ -105,8 +104,7 @@ def run_and_show(spec: AuditSpec) -> None:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     limit = spec.time_limit()
     with output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}") as folder:
-        with live(limit) as progress:
-            results = run(spec, budget=limit, progress=progress)
+        results = live(limit, lambda progress: run(spec, budget=limit, progress=progress))
         results = redact(results) if spec.redact else results
         place = results.save(folder)
         show(Gathered(folder, [results]))

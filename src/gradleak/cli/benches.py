@@ -70,10 +70,8 @@ def bench_trust(
     from gradleak.core.budget import Budget
 
     limit = Budget.of(budget)
-    with live(limit) as progress:
-        found = run(
-            folder, model, kills, workers=workers, together=together, seed=seed, budget=limit, progress=progress
-        )
+    settings = {"workers": workers, "together": together, "seed": seed}
+    found = live(limit, lambda progress: run(folder, model, kills, **settings, budget=limit, progress=progress))
     typer.echo(str(found))
     finish(limit)
     if not found.held:

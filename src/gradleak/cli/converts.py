@@ -49,6 +49,7 @@ def convert(
             training |= {"lr": lr, "steps": steps, "notes": optimizer_note(optimizer)}
             files = cast(Path, before), cast(Path, after)
             folder, new = convert_weights(model, *files, out, **training, progress=progress)
+        model.announce(progress)
     typer.echo(f"update  {folder}")
     if new is not None:
         typer.echo(f"model   {new} (the weights before, which are not those of {spec.model})")

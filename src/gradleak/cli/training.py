@@ -42,7 +42,8 @@ def finetune(
     spec = load_spec(None, given | {"data": data})
     limit = spec.time_limit()
     rows = read_rows(data, spec.text_column, spec.label_column)
-    with live(limit) as progress:
+
+    def work(progress: Any) -> Any:
         target = load_text_model(
             model or default_model(spec.task), task=spec.task, num_labels=spec.num_labels, device=spec.device,
             progress=progress,
@@ -50,7 +51,9 @@ def finetune(
         settings = FinetuneSettings.usual(
             target.task, epochs=epochs, lr=lr, batch_size=batch_size, checkpoints=checkpoints, seed=seed
         )
-        status, figures = train(target, rows, out, settings, limit, progress)
+        return train(target, rows, out, settings, limit, progress)
+
+    status, figures = live(limit, work)
     print_finetuned(status, figures, out)
     finish(limit)
 
@@ -92,15 +95,18 @@ def train_inverter(
     spec = load_spec(None, given)
     limit = spec.time_limit()
     settings = validated(TrainSettings, drop_unset(steps=steps, batch=batch, lr=lr, seed=seed), "training")
-    with live(limit) as progress:
+
+    def work(progress: Any) -> Any:
         target = load_text_model(
             model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress
         )
-        manifest, accuracy = train(
+        return train(
             target, out, aux=aux, pseudo=pseudo, size=size, other=other or (), share=share, defenses=spec.defenses,
             network=usual_network(target, features=features, share=hash_share, length=length),
             settings=settings, budget=limit, progress=progress,
         )  # fmt: skip
+
+    manifest, accuracy = live(limit, work)
     training = manifest.training
     if training.status != "completed":
         typer.echo(f"stopped at step {training.step} of {settings.steps}; run the same command to continue")

@@ -28,7 +28,7 @@ _HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images":
 
 
 def threat_model(scenario: Scenario) -> list[str]:
-    """What the attacker holds, in sentences."""
+    """What the attacker holds, in sentences, and what is to be known of the model."""
     granted = _GRANTED | _GRANTED_OF[scenario.task]
     given = [what for name, what in granted.items() if name in scenario.known]
     hidden = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
@@ -47,7 +47,7 @@ def threat_model(scenario: Scenario) -> list[str]:
     ]
     if hidden:
         sentences.append(f"The attacker must find out {enumerated(hidden)}.")
-    return sentences
+    return [*sentences, *scenario.notes]
 
 
 def _held(scenario: Scenario) -> str:
@@ -123,8 +123,10 @@ def _obstacles(scenario: Scenario) -> list[str]:
 
 def status_note(results: Results) -> str | None:
     """What to say when the attack did not run to its end."""
+    begun, asked = len(results.trials), results.scenario.trials
+    left = f" {begun} of {asked} trials were begun." if begun < asked else ""
     if results.status == "interrupted":
-        return "The attack was interrupted: these are its best answers so far."
+        return f"The attack was interrupted: these are its best answers so far.{left}"
     if results.status == "budget-exhausted":
-        return "The attack ran out of its time budget: these are its best answers so far."
+        return f"The attack ran out of its time budget: these are its best answers so far.{left}"
     return None

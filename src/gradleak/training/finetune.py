@@ -85,6 +85,7 @@ def finetune(
     metrics: dict[str, Any] = {}
     with output_folder(out) as folder:
         run = _Run(model, train, settings, folder, identity)
+        model.announce(progress)
         for step in (*kept_steps(run.steps, settings.checkpoints), run.steps):
             if run.step > step:  # kept before the run was stopped
                 continue

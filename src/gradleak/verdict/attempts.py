@@ -14,8 +14,8 @@ from gradleak.scoring.interval import Interval, bootstrap
 from gradleak.scoring.metrics import range_of
 
 # What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
-# seen follows from the defences and from which part is shown.
-_ASIDE = {"seed", "trials", "observed"}
+# seen follows from the defences and from which part is shown, what is noted of the model from its weights.
+_ASIDE = {"seed", "trials", "observed", "notes"}
 
 NO_DEFENSE = "none"
 

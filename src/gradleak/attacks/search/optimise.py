@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
+from gradleak.attacks.base import Keep, Reconstruction, Sentence, TracePoint
 from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge
 from gradleak.attacks.search.choose import Proposals, choose
@@ -33,8 +33,29 @@ from gradleak.priors.base import Prior
 TRACE_POINTS = 100
 SHOW_SECONDS = 0.5
 SETTLE_EVERY = 10
+# How often the best so far is written out, should the search be ended from outside: seconds, and how many times as
+# long as it takes.
+KEEP_SECONDS, KEEP_RARELY = 2.0, 30.0
 # Rows whose orders are tried between two looks at the budget.
 ROWS_AT_ONCE = 16
+
+
+class _Rarely:
+    """When to do again what takes its time, so that it takes little of all."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + KEEP_SECONDS
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() > self._next
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        now = time.monotonic()
+        self._next = now + max(KEEP_SECONDS, KEEP_RARELY * (now - self._began))
 
 
 class MatchingSearch:
@@ -87,10 +108,10 @@ class MatchingSearch:
         )
         self.best = self.dummies.embeds.clone()
 
-    def optimise(self, budget: Budget, progress: Progress) -> bool:
+    def optimise(self, budget: Budget, progress: Progress, keep: Keep) -> bool:
         """Take all steps; False if the budget ended them early. The best iterate is kept either way."""
         optimizer = self._optimizer()
-        shown = 0.0
+        shown, keeping = 0.0, _Rarely()
         for step in range(self.options.steps + 1):
             if budget.tick():
                 return False
@@ -102,6 +123,10 @@ class MatchingSearch:
             if time.monotonic() - shown > SHOW_SECONDS:
                 shown = time.monotonic()
                 progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._shown_text(step))
+            if keeping.due:
+                with keeping:
+                    for number in dict.fromkeys(self.owners):
+                        keep(number, self.answer(number))
             self._end_race(step)
             if step == self.options.steps or self._all_settled(step):
                 break  # the pass after the last step only judges it
