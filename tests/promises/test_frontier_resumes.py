@@ -44,7 +44,8 @@ class Counted(Attack):
             context.progress.end()
             tokens = model.tokenizer("loan", add_special_tokens=False)["input_ids"]
             sentence = Sentence(text="loan", tokens=tokens, confidence=0.1)
-            answers.append(Reconstruction(sentences=[sentence], status=context.budget.reason))
+            status = os.environ.get("STATUS") or context.budget.reason
+            answers.append(Reconstruction(sentences=[sentence], status=status))
         return answers
 """
 INLINE = RunOptions(executor="inline")
@@ -154,6 +155,18 @@ def test_what_is_kept_is_masked_if_the_cell_is(spec, tmp_path, worked):
 def stopped_part(spec, out):
     stopped(spec, out, "updates", 3)
     return [json.loads(path.read_text()) for path in (out / PARTS).iterdir()]
+
+
+def test_what_was_measured_after_the_end_is_not_kept(spec, tmp_path, worked, monkeypatch):
+    """The attack was in time, but its control and scores may have been cut short."""
+    monkeypatch.setenv("STATUS", "completed")
+    stopped(spec, tmp_path / "out", "updates", 3)
+    (part,) = (tmp_path / "out" / PARTS).iterdir()
+    assert len(json.loads(part.read_text())["trials"]) == 2
+    stopped(spec, tmp_path / "out", "updates", 2)
+    assert len(json.loads(part.read_text())["trials"]) == 3
+    stopped(spec, tmp_path / "out", "updates", 1)
+    assert not [cell for cell in read_cells(tmp_path / "out") if cell.job.kind == "audit"], "nor if it is the last"
 
 
 def test_another_question_takes_nothing_of_it(spec, tmp_path, worked):

@@ -40,7 +40,12 @@ class Keeper:
         return 0.0 if part is None else part.seconds
 
     def measured(self, trials: Sequence[tuple[int, Trial]]) -> None:
-        """Pass on those that ran to their end; once all have, the cells end and nothing need be passed on."""
+        """Pass on those that ran to their end; once all have, the cells end and nothing need be passed on.
+
+        Controls and scores look at the budget too, so nothing counts that was measured after its end.
+        """
+        if self.within is not None and self.within.over:
+            raise StoppedError
         done: dict[int, list[Trial]] = defaultdict(list)
         for number, trial in trials:
             if trial.status == "completed":
@@ -55,6 +60,5 @@ class Keeper:
                 some = [redact_trial(trial, self.modality) for trial in some]
             self.work.keep(Part(id=cell.id, trials=tuple(some), seconds=round((now - self._told) / len(done), 3)))
         self._told = now
-        turn_over = self.work.turn is not None and now - self._started > self.work.turn
-        if turn_over or (self.within is not None and self.within.over):
+        if self.work.turn is not None and now - self._started > self.work.turn:
             raise StoppedError
