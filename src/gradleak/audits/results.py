@@ -176,7 +176,7 @@ class Results(_Model):
     @property
     def scored(self) -> bool:
         """Whether a truth was there to compare with."""
-        return bool(self.summary)
+        return any(trial.scores for trial in self.trials)
 
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
