@@ -22,7 +22,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.scoring.metric import by_metric
 from gradleak.scoring.metrics import prepare_metrics, range_of
 from gradleak.updates.update import Update
@@ -253,4 +253,4 @@ def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Itera
 
 
 def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}
+    return {name: mean_interval(values, *range_of(name)) for name, values in by_metric(scores).items()}
