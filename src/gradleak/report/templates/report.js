@@ -27,7 +27,7 @@
   function recovered(row) {
     const made = element("span", "read", ...(row.marks.length ? marked(row.marks) : [element("span", "miss", "nothing")]));
     if (row.certified) made.append(" ", element("span", "badge", "✓ certified"));
-    if (row.status !== "completed") made.append(" ", element("span", "badge open-end", row.status));
+    if (row.status !== "completed") made.append(" ", element("span", "badge warning", `⚠ ${row.status}`));
     return made;
   }
 
