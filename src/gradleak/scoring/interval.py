@@ -85,10 +85,14 @@ def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0)
     mean = float(theirs.mean() - ours.mean())
     if min(len(ours), len(theirs)) < 2:
         return Interval(mean=mean, low=-reach, high=reach)
-    if not ours.std() and not theirs.std():
+    first_error, second_error = (float(data.var(ddof=1)) / len(data) for data in (ours, theirs))
+    error = first_error + second_error
+    if not error:
         return Interval(mean=mean, low=mean, high=mean)
-    bounds = scipy.stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.95)
-    return Interval(mean=mean, low=max(float(bounds.low), -reach), high=min(float(bounds.high), reach))
+    share = first_error / error
+    freedom = 1 / (share**2 / (len(ours) - 1) + (1 - share) ** 2 / (len(theirs) - 1))
+    half = float(scipy.stats.t.ppf(0.975, freedom)) * error**0.5
+    return Interval(mean=mean, low=max(mean - half, -reach), high=min(mean + half, reach))
 
 
 def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
