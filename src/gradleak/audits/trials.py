@@ -12,7 +12,7 @@ from gradleak.audits.results import AttackInfo, Results, Scenario, Trial
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
 from gradleak.models.base import Target
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.scoring.metric import by_metric
 from gradleak.scoring.metrics import range_of
 
@@ -87,4 +87,4 @@ def about_model(model: Target) -> dict[str, Any]:
 
 def intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
     """The mean of every metric over trials, with its interval."""
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}
+    return {name: mean_interval(values, *range_of(name)) for name, values in by_metric(scores).items()}

@@ -26,6 +26,15 @@ CAVEAT = (
 )
 
 
+CUT_SHORT = "A run that was cut short may have read less than it would have: the change is not between equals."
+
+
+def cut_short(comparison: Comparison) -> list[str]:
+    """Every run that did not come to its end, and what follows from it."""
+    found = [line for each in comparison.differences for line in each.cut_short]
+    return [*found, CUT_SHORT] if found else []
+
+
 def headline(comparison: Comparison) -> str:
     """How many attempts read more, how many less."""
     counts = Counter(each.outcome for each in comparison.differences)
@@ -70,6 +79,8 @@ def print_comparison(comparison: Comparison, console: SafeConsole) -> None:
     for name, only in (("first", comparison.only_first), ("second", comparison.only_second)):
         if only:
             console.print(f"Only in the {name} run: {'; '.join(only)}")
+    for line in cut_short(comparison):
+        console.print(f"⚠ {line}", style="bold yellow")
     console.print(headline(comparison), style="bold")
     console.print(CAVEAT, style="dim")
 
@@ -84,6 +95,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
             comparison=comparison,
             headline=headline(comparison),
             measures=measures(comparison),
+            cut_short=cut_short(comparison),
             interval=interval,
             renderers=RENDERERS,
             shown=SHOWN,

@@ -11,8 +11,8 @@ from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
 from gradleak.scoring.score import Score
 
 UNPROVED = (
-    "Only what is certified is proved. A confidence is the attack's own measure, for matching how near its "
-    "embeddings lie to tokens: words that are wrong can have a high one."
+    "Only what is certified is proved. A confidence is the attack's own measure, for matching how much of the "
+    "update its answer explains: 1 is all of it, 0 no more than random words do."
 )
 
 
@@ -25,7 +25,8 @@ def print_reconstruction(answer: Reconstruction, console: SafeConsole) -> None:
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
-    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim")
+    ended = "dim" if answer.status == "completed" else "bold yellow"
+    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style=ended)
 
 
 def _sentences(answer: Reconstruction) -> Table:

@@ -94,7 +94,8 @@ def _measures(verdict: Verdict) -> str:
 def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
     best, named = strongest_of(scenario), most_tokens(scenario.attacks)
     pieces = best.leaked.pieces
-    counts = [None, None] if pieces is None else [pieces.names, pieces.numbers]
+    names = None if pieces is None or pieces.names_by == "nothing" else pieces.names
+    counts = [names, None if pieces is None else pieces.numbers]
     return {
         "scenario": Text(visible(scenario.scenario)),
         "defence": Text(visible(scenario.defense)),

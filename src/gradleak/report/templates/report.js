@@ -28,7 +28,7 @@
     const made = element("span", "read", ...(row.marks.length ? marked(row.marks) : [element("span", "miss", "nothing")]));
     const uncovered = row.lost ? ` but for ${row.lost} unknown token${row.lost === 1 ? "" : "s"}` : "";
     if (row.certified) made.append(" ", element("span", "badge", `✓ certified${uncovered}`));
-    if (row.status !== "completed") made.append(" ", element("span", "badge open-end", row.status));
+    if (row.status !== "completed") made.append(" ", element("span", "badge warning", `⚠ ${row.status}`));
     return made;
   }
 
