@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
-
-from pydantic import BaseModel, ValidationError
 
 from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.run import run_attack
@@ -16,8 +13,9 @@ from gradleak.audits.run import load_target
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, write_text
+from gradleak.core.files import beside, fill_text, output_folder, replacing, write_text
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.reading import read_model
 from gradleak.core.seeds import derive_seed
 from gradleak.models.load import load_text_model, modality_of_source
 from gradleak.scoring.score import Score
@@ -25,22 +23,22 @@ from gradleak.updates.update import load_update
 
 FILE = "reconstruction.json"
 
-Kept = TypeVar("Kept", bound=BaseModel)
-
 
 def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> tuple[Path, Path]:
     """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it."""
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
+    truth = beside(out, ".truth.json")
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
         data = modality.read(spec)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
         (batch,) = modality.draw(spec, data, model)
         update = modality.update(modality.client(spec, model), batch, spec.seed)
+        with replacing(truth) as scratch:
+            fill_text(scratch, modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n")
+            update.save(folder)
         progress.message(observed(update, spec.observe, model).sentence)
-        update.save(folder)
-        text = modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n"
-        return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), text)
+    return folder, truth
 
 
 def attack_update(
@@ -69,16 +67,8 @@ def attack_update(
 
 def score_files(reconstruction: Path, truth: Path, spec: AuditSpec) -> Score:
     """Compare what `attack` wrote with what `capture` kept."""
-    answer, kept = _read(reconstruction, Reconstruction, "a reconstruction"), _read(truth, Truth, "a truth file")
+    answer = read_model(reconstruction, Reconstruction, "a reconstruction")
+    kept = read_model(truth, Truth, "a truth file")
     # Texts are compared as the model's tokens tell them apart; pictures need no model.
     model = load_text_model(spec.model) if kept.modality == "text" else None
     return MODALITIES.get(kept.modality).score(answer, kept, model, spec.metrics)
-
-
-def _read(path: Path, kind: type[Kept], what: str) -> Kept:
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        raise GradleakError(f"{path} is not {what}: {error.errors()[0]['msg']}") from error

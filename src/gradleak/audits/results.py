@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.rows import pair_rows
@@ -13,6 +14,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.reading import read_model
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
@@ -151,6 +153,17 @@ class Results(_Model):
     control: dict[str, Interval]
     found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
 
+    @model_validator(mode="after")
+    def _whole(self) -> Results:
+        """Every score of the summary stands beside its control, and every trial has it."""
+        tables: list[Mapping[str, Any]] = [self.control]
+        for trial in self.trials:
+            tables += [trial.scores, trial.control_scores]
+        lacking = sorted(name for name in self.summary if any(name not in table for table in tables))
+        if lacking:
+            raise ValueError(f"{lacking[0]} stands in the summary, and not in the control or not in every trial")
+        return self
+
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
@@ -194,11 +207,6 @@ def observed(update: Update, selection: str, model: Target) -> Observed:
 def load_results(folder: str | Path) -> Results:
     """Read the results of an audit back."""
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not path.exists():
         raise GradleakError(f"{folder} holds no {FILE}; give the folder an audit wrote")
-    try:
-        return Results.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path} is not a gradleak result: {where}: {first['msg']}") from error
+    return read_model(path, Results, "a gradleak result")

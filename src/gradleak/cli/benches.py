@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.command import App
 from gradleak.cli.options import BudgetText
 from gradleak.cli.session import finish, live
 
-bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
+bench_app = App("Measure speed, as ratios within one run, and trust.")
 app.add_typer(bench_app, name="bench")
 
 

@@ -33,6 +33,7 @@ class LiveProgress(Progress):
         self._bar: RichProgress | None = None
         self._what, self._total, self._unit = "", 1.0, ""
         self._said = 0.0
+        self._held: list[str] = []
 
     def __enter__(self) -> LiveProgress:
         return self
@@ -41,6 +42,8 @@ class LiveProgress(Progress):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
+        if error is None:
+            self._say()
 
     def begin(self, what: str, total: float, unit: str = "") -> None:
         self.end()
@@ -55,6 +58,7 @@ class LiveProgress(Progress):
         self._task = self._bar.add_task(what, total=total, state="", steps="")
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
+        self._say()
         steps = f"{done:,.0f}/{self._total:,.0f} {self._unit}" if self._unit else f"{done / self._total:.0%}"
         state = "" if loss is None else f"loss {loss:.4f}"
         if text:
@@ -67,8 +71,13 @@ class LiveProgress(Progress):
             self.console.print(f"{self._what}: {percent} {state}", markup=False, highlight=False)
 
     def message(self, line: str) -> None:
-        self.end()
-        self.console.print(line, markup=False, highlight=False)
+        """Kept until the work is under way or done: an error is one line, with no remark before it."""
+        self._held.append(line)
+
+    def _say(self) -> None:
+        for line in self._held:
+            self.console.print(line, markup=False, highlight=False)
+        self._held.clear()
 
     def end(self) -> None:
         if self._bar is not None:
