@@ -33,7 +33,10 @@ class Ended:
 
 def run(*words: Any) -> Ended:
     """Run a command; whatever comes out of `main` but an exit is the caller's to see."""
-    out, err, before, code = io.StringIO(), io.StringIO(), sys.argv, 0
+    # As a terminal has them: what cannot be encoded is an error on stdout.
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="strict", write_through=True)
+    err = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace", write_through=True)
+    before, code = sys.argv, 0
     sys.argv = ["gradleak", *map(str, words)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -42,4 +45,4 @@ def run(*words: Any) -> Ended:
         code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
     finally:
         sys.argv = before
-    return Ended(code, out.getvalue(), err.getvalue())
+    return Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))

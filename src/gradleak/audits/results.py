@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -155,11 +154,11 @@ class Results(_Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Results:
-        """Every score of the summary stands beside its control, and every trial has it."""
-        tables: list[Mapping[str, Any]] = [self.control]
-        for trial in self.trials:
-            tables += [trial.scores, trial.control_scores]
-        lacking = sorted(name for name in self.summary if any(name not in table for table in tables))
+        """Every score of the summary stands beside its control; what an audit is judged by is in every trial."""
+        judged = {self.scenario.scale.metric, self.scenario.scale.whole} & self.summary.keys()
+        trials = [table for trial in self.trials for table in (trial.scores, trial.control_scores)]
+        lacking = sorted(self.summary.keys() - self.control.keys())
+        lacking += sorted(name for name in judged if any(name not in table for table in trials))
         if lacking:
             raise ValueError(f"{lacking[0]} stands in the summary, and not in the control or not in every trial")
         return self

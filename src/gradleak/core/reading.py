@@ -67,7 +67,7 @@ def read_model(path: Path, kind: type[Model], what: str, most: int = MOST_BYTES,
         problem = str(error)
     else:
         return model
-    raise GradleakError(f"{path} is not {what}{f' ({advice})' if advice else ''}: {problem}")
+    raise GradleakError(f"{path} is not {what}" + (f"; {advice} ({problem})" if advice else f": {problem}"))
 
 
 def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
