@@ -250,6 +250,13 @@ def test_results_that_lack_a_part(audited, key):
             assert ended.code == 0 or ended.refused, (command, ended.code, ended.err)
 
 
+@pytest.mark.parametrize("truth", [{"texts": []}, {"texts": ["a", "b"]}, {}, {"texts": ["a"], "images": ["b"]}])
+def test_a_truth_that_is_none(model, truth):
+    Path("../found.json").write_text("{}")
+    Path("../truth.json").write_text(json.dumps({"labels": [0], **truth}))
+    refused("score", "../found.json", "../truth.json", "--model", model)
+
+
 def test_nested_without_end(model, captured):
     Path("../deep.json").write_text("[" * 100_000)
     refused("score", "../deep.json", "../deep.json", "--model", model)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, Reconstruction
@@ -133,6 +133,14 @@ class Truth(BaseModel, extra="forbid"):
     texts: list[str] | None = None
     images: list[str] | None = None
     labels: list[int] | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Truth:
+        if not self.examples or (self.texts and self.images):
+            raise ValueError("it must hold texts or images")
+        if self.labels is not None and len(self.labels) != len(self.examples):
+            raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
+        return self
 
     @property
     def examples(self) -> list[str]:
