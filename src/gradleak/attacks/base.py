@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from gradleak.attacks.reasons import Reason
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import with_an_end
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
 from gradleak.core.text import counted
@@ -202,7 +203,7 @@ class Attack(ABC):
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """The attack with these options, given by name as text or as values."""
         try:
-            return cls(cls.Options.model_validate(dict(settings)))
+            return cls(with_an_end(cls.Options.model_validate(dict(settings))))
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else "options"

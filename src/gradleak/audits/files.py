@@ -16,7 +16,7 @@ from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.audits.truth import check_place, read_truth
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, write_text
+from gradleak.core.files import beside, fill_text, output_folder, replacing
 from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret, read_secret
@@ -47,6 +47,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
     """
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
     secret = Secret.draw() if spec.secret is None else read_secret(spec.secret)
+    place = beside(out, ".truth.json")
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
         progress.begin("reading data", 0)
@@ -56,12 +57,13 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
         (batch,) = modality.draw(spec, data, model)
         truth, client = modality.truth(batch, model), modality.client(spec, model)
         update = modality.update(client, batch, call_secret(secret, spec.seed, 0, client, truth))
+        truth = truth.model_copy(update={"secret": secret.hex})
+        with replacing(place) as scratch:
+            fill_text(scratch, truth.model_dump_json(indent=2, exclude_unset=True) + "\n")
+            update.save(folder)
         model.announce(progress)
         progress.message(observed(update, spec.observe, model).sentence)
-        update.save(folder)
-        truth = truth.model_copy(update={"secret": secret.hex})
-        text = truth.model_dump_json(indent=2, exclude_unset=True) + "\n"
-        return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), text)
+    return folder, place
 
 
 def attack_update(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, Reconstruction
@@ -154,6 +154,14 @@ class Truth(BaseModel, extra="forbid"):
     secret: str | None = Field(
         default=None, description="of the client's dropout and noise: with it the same command makes the same update"
     )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Truth:
+        if not self.examples or (self.texts and self.images):
+            raise ValueError("it must hold texts or images")
+        if self.labels is not None and len(self.labels) != len(self.examples):
+            raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
+        return self
 
     @property
     def examples(self) -> list[str]:

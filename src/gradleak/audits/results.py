@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.rows import pair_rows
@@ -13,7 +13,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
-from gradleak.core.privacy import private
+from gradleak.core.reading import read_model
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
@@ -178,6 +178,17 @@ class Results(_Model):
         """Whether a truth was there to compare with."""
         return any(trial.scores for trial in self.trials)
 
+    @model_validator(mode="after")
+    def _whole(self) -> Results:
+        """Every score of the summary stands beside its control; what an audit is judged by is in every trial."""
+        judged = {self.scenario.scale.metric, self.scenario.scale.whole} & self.summary.keys()
+        trials = [table for trial in self.trials for table in (trial.scores, trial.control_scores)]
+        lacking = sorted(self.summary.keys() - self.control.keys())
+        lacking += sorted(name for name in judged if any(name not in table for table in trials))
+        if lacking:
+            raise ValueError(f"{lacking[0]} stands in the summary, and not in the control or not in every trial")
+        return self
+
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
         return write_text(folder / FILE, self.model_dump_json(indent=2) + "\n")
@@ -223,11 +234,6 @@ def observed(update: Update, selection: str, model: Target) -> Observed:
 def load_results(folder: str | Path) -> Results:
     """Read the results of an audit back."""
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not path.exists():
         raise GradleakError(f"{folder} holds no {FILE}; give the folder an audit wrote")
-    try:
-        return Results.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path} is not a gradleak result: {private(where)}: {first['msg']}") from error
+    return read_model(path, Results, "a gradleak result")

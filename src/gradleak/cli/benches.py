@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.command import App
 from gradleak.cli.options import BudgetText
 from gradleak.cli.session import finish, live
 from gradleak.core.output import say
 
-bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
+bench_app = App("Measure speed, as ratios within one run, and trust.")
 app.add_typer(bench_app, name="bench")
 
 

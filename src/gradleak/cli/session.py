@@ -51,7 +51,7 @@ def live(budget: Budget, work: Callable[[Any], Result]) -> Result:
         if budget.interrupted:
             os._exit(INTERRUPTED)
         budget.interrupt()
-        progress.message("stopping; what was found so far is kept. Ctrl-C again ends at once.")
+        progress.notice("stopping; what was found so far is kept. Ctrl-C again ends at once.")
 
     previous = signal.signal(signal.SIGINT, stop)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder
+from gradleak.core.files import filling, write_text
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
@@ -88,11 +89,19 @@ def modality_of_source(source: str) -> Modality:
     return "images" if built_in is not None and built_in.task == "image-classification" else "text"
 
 
-def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
-    """Write a Hugging Face folder that `load_model` takes."""
-    with output_folder(folder), quiet():
-        module.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+def save_model(module: Any, tokenizer: Any, folder: Path, beside: Mapping[str, str] | None = None) -> Path:
+    """Write a Hugging Face folder that `load_model` takes, readable by its owner only: all files of it, or none.
+
+    `beside` are texts of further files by their names.
+    """
+    with filling(folder) as scratch, quiet():
+        try:
+            module.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+        except Exception as error:  # the libraries that write raise any kind of error
+            raise GradleakError(f"cannot write the model to {folder}: {' '.join(str(error).split())}") from error
+        for name, text in (beside or {}).items():
+            write_text(scratch / name, text)
     return folder
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.files import beside
 from gradleak.core.foreign import read_foreign
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.load import save_model
@@ -37,6 +38,7 @@ def convert_weights(
     An attack needs the weights the training began with. If those of `before` are not the model's, a model that has
     them is written beside the update, as `<out>.model`.
     """
+    place = beside(out, ".model")
     rule = ClientRule.parse(f"fedavg:epochs={steps},batch={batch_size or 1},lr={lr},mode={mode}")
     form = Form.of(model.module)
     files = (before, after)
@@ -47,7 +49,6 @@ def convert_weights(
     folder = recorder.write(out, {**weights, **start}, end, sentences=batch_size)
     if all(bool((weights[name] == weight).all()) for name, weight in start.items()):
         return folder, None
-    place = out.with_name(f"{out.name}.model")
     return folder, save_model(with_weights(model.module, start), model.tokenizer, place)
 
 

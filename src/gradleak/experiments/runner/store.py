@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from gradleak.core.budget import LimitName
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import PRIVATE, output_folder, write_text
+from gradleak.core.reading import read_model
 from gradleak.experiments.runner.cell import EndedCell, Limits, Part, Status
 
 CELLS, PARTS, CLAIMS, LOG, PLAN = "cells", "parts", "claims", "log.jsonl", "plan.json"
@@ -166,12 +167,9 @@ class Plan(BaseModel):
 def read_plan(folder: Path) -> Plan:
     """What an experiment's folder was last asked to hold."""
     path = Path(folder) / PLAN
-    if not path.is_file():
+    if not path.exists():
         raise GradleakError(f"{folder} holds no {PLAN}; give the folder an experiment wrote")
-    try:
-        return Plan.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise GradleakError(f"{path} is not the plan of an experiment") from error
+    return read_model(path, Plan, "the plan of an experiment")
 
 
 def read_cells(folder: str | Path) -> Iterator[EndedCell]:
@@ -184,14 +182,9 @@ def read_cells(folder: str | Path) -> Iterator[EndedCell]:
 
 def read_cell(path: Path, kind: type[Kept]) -> Kept | None:
     """The file of a cell, or the part of it that `kind` wants; None if it is not there."""
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:  # it may be whole, so it must not be removed
-        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        raise GradleakError(f"{path} is not a cell of this run; remove it to have it measured again") from error
+    return read_model(path, kind, "a cell of this run", advice="remove it to have it measured again")
 
 
 def _open(path: Path, how: int) -> int:
