@@ -225,8 +225,7 @@ def test_a_key_given_twice_in_json(model, audited, captured):
     truth = Path("../truth.json")
     truth.write_bytes(captured.with_name("update.truth.json").read_bytes())
     doubled(truth, "texts")
-    Path("../found.json").write_text("{}")
-    refused("score", "../found.json", truth, "--model", model, says="'texts' twice")
+    refused("score", audited, truth, "--model", model, says="'texts' twice")
 
 
 def test_a_key_given_twice_in_parameters(model):

@@ -71,6 +71,7 @@ class LiveProgress(Progress):
         self._bar: RichProgress | None = None
         self._over: threading.Event | None = None
         self._held: list[str] = []
+        self._held_since = 0.0
 
     def __enter__(self) -> LiveProgress:
         self._entered = True
@@ -94,14 +95,16 @@ class LiveProgress(Progress):
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
         with self._lock:
-            self._release()
+            if self._held and time.monotonic() - self._held_since > EVERY:
+                self._release()
             self._phase.done, self._phase.loss, self._phase.text = done, loss, _fit(visible(text or ""), 60)
             self._draw()
 
     def message(self, line: str) -> None:
-        """Held until the work is under way or done: an error is one line, with no remark before it."""
+        """Held until the work has gone on for a while or is done: an error is one line, with no remark before it."""
         with self._lock:
             self._held.append(line)
+            self._held_since = self._held_since or time.monotonic()
 
     def notice(self, line: str) -> None:
         """A line that must be seen now."""
@@ -113,6 +116,7 @@ class LiveProgress(Progress):
         for line in self._held:
             self.console.print(line, soft_wrap=True)
         self._held.clear()
+        self._held_since = 0.0
 
     def end(self) -> None:
         with self._lock:
