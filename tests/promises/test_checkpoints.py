@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tiny import CASES, CONFIGS, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
 from gradleak import GradleakError, audit, load_model, write_report
+from gradleak.core.hub import reachable
 from gradleak.core.progress import Progress
 from gradleak.models.load import save_model
 from gradleak.report.terminal import print_results
@@ -274,6 +276,33 @@ def test_objects_of_another_objective_are_refused():
     module.config.problem_type = "multi_label_classification"
     with pytest.raises(GradleakError, match="multi-label"):
         load_model(module, tokenizer=tokenizer)
+
+
+# --- the hub --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache of a hub that cannot be reached."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    reachable.cache_clear()
+    yield tmp_path
+    reachable.cache_clear()
+
+
+def test_a_hub_id_is_read_and_checked_like_a_folder(offline):
+    revision = "a" * 40
+    repository = offline / "models--some--bert"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    place = saved(repository / "snapshots" / revision)
+    assert load_model("some/bert").fingerprint == load_model(place).fingerprint
+    edit_weights(place, lambda held: dict(list(held.items())[1:]))
+    with pytest.raises(GradleakError, match="is not in its weight files"):
+        load_model("some/bert")
+    with pytest.raises(GradleakError, match="the hub cannot be reached"):
+        load_model("some/other")
 
 
 # --- adapters -------------------------------------------------------------------------------------------

@@ -320,6 +320,14 @@ def test_a_missing_or_broken_tokenizer(folder):
     assert "tokenizer" in outcome(folder)
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"model": 5}', None])
+def test_the_tokenizer_of_a_built_in_model(folder, content):
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json") if content is None else (folder / "tokenizer.json").write_bytes(content)
+    assert "tokenizer" in outcome(f"lti:tokenizer={folder}")
+    assert "tokenizer" in outcome(f"lti:tokenizer={folder}/nothing")
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

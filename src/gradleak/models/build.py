@@ -173,7 +173,7 @@ def _left_over(
     if trained.task is None and how.task is None:
         raise GradleakError(
             f"the checkpoint in {checkpoint.folder} holds the head of another objective ({count}); "
-            "--task classification or --task causal-lm audits it as that"
+            "--task classification or --task causal-lm audits it with a new one"
         )
     return (f"Left out of the model, as they are no part of it: {count}.",)
 
