@@ -76,7 +76,7 @@ def test_a_whole_checkpoint_is_loaded_as_it_is(tmp_path, family, task):
 def test_any_single_tensor_that_is_missing_is_named(tmp_path, family, task):
     save_model(tiny_model(family, task).module, tiny_tokenizer(family), tmp_path)
     whole = load_file(tmp_path / WEIGHTS)
-    for name in list(whole)[:: max(1, len(whole) // 6)]:
+    for name in list(whole)[:: max(1, len(whole) // 3)]:
         save_file({other: whole[other] for other in whole if other != name}, tmp_path / WEIGHTS, {"format": "pt"})
         assert f"{name!r} is not in its weight files" in refusal(tmp_path)
 
