@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from tiny import CASES, CONFIGS, TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
 from gradleak import GradleakError, audit, load_model, write_report
+from gradleak.core.hub import reachable
 from gradleak.core.progress import Progress
 from gradleak.models.load import save_model
 from gradleak.report.terminal import print_results
@@ -74,7 +76,7 @@ def test_a_whole_checkpoint_is_loaded_as_it_is(tmp_path, family, task):
 def test_any_single_tensor_that_is_missing_is_named(tmp_path, family, task):
     save_model(tiny_model(family, task).module, tiny_tokenizer(family), tmp_path)
     whole = load_file(tmp_path / WEIGHTS)
-    for name in list(whole)[:: max(1, len(whole) // 6)]:
+    for name in list(whole)[:: max(1, len(whole) // 3)]:
         save_file({other: whole[other] for other in whole if other != name}, tmp_path / WEIGHTS, {"format": "pt"})
         assert f"{name!r} is not in its weight files" in refusal(tmp_path)
 
@@ -274,6 +276,33 @@ def test_objects_of_another_objective_are_refused():
     module.config.problem_type = "multi_label_classification"
     with pytest.raises(GradleakError, match="multi-label"):
         load_model(module, tokenizer=tokenizer)
+
+
+# --- the hub --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache of a hub that cannot be reached."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    reachable.cache_clear()
+    yield tmp_path
+    reachable.cache_clear()
+
+
+def test_a_hub_id_is_read_and_checked_like_a_folder(offline):
+    revision = "a" * 40
+    repository = offline / "models--some--bert"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    place = saved(repository / "snapshots" / revision)
+    assert load_model("some/bert").fingerprint == load_model(place).fingerprint
+    edit_weights(place, lambda held: dict(list(held.items())[1:]))
+    with pytest.raises(GradleakError, match="is not in its weight files"):
+        load_model("some/bert")
+    with pytest.raises(GradleakError, match="the hub cannot be reached"):
+        load_model("some/other")
 
 
 # --- adapters -------------------------------------------------------------------------------------------

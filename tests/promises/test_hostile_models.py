@@ -21,7 +21,7 @@ from gradleak import GradleakError, audit, load_model
 from gradleak.core.peak import peak_memory
 from gradleak.models.load import save_model
 
-# What a refusal may take beyond what the process has already.
+# What a refusal may take of the processor, and of memory beyond what the process has already.
 SECONDS, MEGABYTES = 5.0, 300.0
 
 
@@ -41,7 +41,7 @@ def folder(folders: dict[tuple[str, str], Path], tmp_path: Path) -> Path:
 
 def outcome(source: Any, **how: Any) -> str:
     """The line in which a model is refused, or "" for one that works; neither takes long or much."""
-    began, used = time.monotonic(), memory_now()
+    began, used = time.process_time(), memory_now()
     with peak_memory(torch.device("cpu")) as peak:
         try:
             model = load_model(source, **how)
@@ -53,7 +53,7 @@ def outcome(source: Any, **how: Any) -> str:
             line = str(error)
             assert line
             assert "weights_only" not in line
-    assert time.monotonic() - began < SECONDS
+    assert time.process_time() - began < SECONDS
     assert peak.megabytes is not None
     assert peak.megabytes - used < MEGABYTES
     return line
@@ -173,7 +173,7 @@ ANY = st.recursive(
 
 
 @given(data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_any_value_in_any_field_of_a_config(folders, data):
     case = data.draw(st.sampled_from(CASES))
     file = folders[case] / "config.json"
@@ -188,7 +188,7 @@ def test_any_value_in_any_field_of_a_config(folders, data):
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_any_value_in_any_field_of_a_tokenizer(folders, data):
     folder = folders[data.draw(st.sampled_from([("bert", "classification"), ("gpt2", "causal-lm")]))]
     file = folder / data.draw(st.sampled_from(["tokenizer.json", "tokenizer_config.json"]))
@@ -318,6 +318,14 @@ def test_a_missing_or_broken_tokenizer(folder):
         assert "tokenizer" in outcome(folder)
     (folder / "tokenizer.json").unlink()
     assert "tokenizer" in outcome(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"model": 5}', None])
+def test_the_tokenizer_of_a_built_in_model(folder, content):
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json") if content is None else (folder / "tokenizer.json").write_bytes(content)
+    assert "tokenizer" in outcome(f"lti:tokenizer={folder}")
+    assert "tokenizer" in outcome(f"lti:tokenizer={folder}/nothing")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from gradleak.core.errors import GradleakError
 
 # What a model is made of; nothing in a folder below, and old weights only where there are no others.
-_FILES, _OLD_FILES = ("*.json", "*.txt", "*.model", "*.safetensors"), ("*.bin",)
+_FILES, _OLD_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors"), ("pytorch_model*.bin",)
 
 
 @functools.cache
@@ -42,7 +42,7 @@ def download(repository: str) -> Path:
 
     try:
         place = fetch(_FILES)
-        return place if any(place.glob("*.safetensors")) else fetch(_FILES + _OLD_FILES)
+        return place if any(place.glob("model*.safetensors")) else fetch(_FILES + _OLD_FILES)
     except Exception as error:  # whatever the library meets on its way
         why = "the hub does not have it" if reachable() else "the hub cannot be reached"
         raise GradleakError(why) from error

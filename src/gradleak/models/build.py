@@ -59,9 +59,8 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     )
     other_shapes = {name: (list(held), list(asked)) for name, held, asked in info["mismatched_keys"]}
     lacking = set(info["missing_keys"]) | other_shapes.keys()
-    _refuse_lacking(
-        checkpoint, [n for n in module.state_dict() if n in lacking - (head if new else set())], other_shapes
-    )
+    named = [*dict(module.named_parameters()), *dict(module.named_buffers())]  # a tied matrix once
+    _refuse_lacking(checkpoint, [name for name in named if name in lacking - (head if new else set())], other_shapes)
     remarks = _left_over(checkpoint, module, sorted(info["unexpected_keys"]), trained, how)
     _draw(module, lacking, config, how.head_seed)
     module.name_or_path = module.config.name_or_path = str(folder)
@@ -173,7 +172,7 @@ def _left_over(
     if trained.task is None and how.task is None:
         raise GradleakError(
             f"the checkpoint in {checkpoint.folder} holds the head of another objective ({count}); "
-            "--task classification or --task causal-lm audits it as that"
+            "--task classification or --task causal-lm audits it with a new one"
         )
     return (f"Left out of the model, as they are no part of it: {count}.",)
 

@@ -29,7 +29,7 @@ def load_files(
 ) -> TextModel:
     """The model of a folder or hub id; `known` are names to suggest where there is neither."""
     with quiet(), reading(name):
-        checkpoint = open_checkpoint(_local(name, folder, known))
+        checkpoint = open_checkpoint(_local(name, folder, how, known))
         about = checkpoint.about
         family = family_of(about.model_type)
         trained = objective(about.architectures, about.problem_type, bool(about.is_encoder_decoder))
@@ -84,16 +84,19 @@ def checked(model: TextModel) -> TextModel:
     return model
 
 
-def _local(name: str, folder: str, known: Iterable[str]) -> Path:
+def _local(name: str, folder: str, how: Loading, known: Iterable[str]) -> Path:
     """The folder itself, or the files of a hub id."""
     if Path(folder).is_dir():
         return Path(folder)
+    how.progress.begin(f"looking for {name} on the hub", 1)
     try:
         return download(folder)
     except GradleakError as error:
         raise GradleakError(
             f"unknown model {name!r}: not built in, not a folder, and {error}; {suggest(name, known)}"
         ) from error
+    finally:
+        how.progress.end()
 
 
 def _tokenizer(name: str, folder: Path) -> Any:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
+from gradleak.models.checkpoint import check_files
 from gradleak.models.loading import BuiltIn, Loading
 from gradleak.models.text import TextModel
 
@@ -58,12 +59,15 @@ def bare_tokenizer(source: str, progress: Progress = SILENT) -> Any:
     from transformers import AutoTokenizer, GPT2TokenizerFast
 
     folder = assets.pull("minilm", progress) if source == "minilm" else Path(source)
+    if not folder.is_dir():
+        raise GradleakError(f"{source} holds no tokenizer: it is not a folder")
+    check_files(folder)
     bare_files = (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
     try:
         # A folder of GPT-2's two files alone does not name their model.
         kind = AutoTokenizer if (folder / "tokenizer_config.json").is_file() or not bare_files else GPT2TokenizerFast
-        tokenizer = kind.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer: Any = kind.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # whatever the library finds wrong with the files
         raise GradleakError(f"{source} holds no tokenizer that can be read") from error
     if tokenizer("a")["input_ids"] != tokenizer("a", add_special_tokens=False)["input_ids"]:
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])

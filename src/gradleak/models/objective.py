@@ -28,12 +28,15 @@ class Objective(NamedTuple):
         """The task to audit: the one asked for, or the checkpoint's own, or that of its family."""
         ways = enumerated([f"--task {task}" for task in family.tasks]).replace(" and ", " or ")
         if asked is None and self.other is not None:
-            raise GradleakError(f"{name} is trained for {self.other}, which is not audited; {ways} audits it as that")
+            how = "a new head" if self.task is None else "one class a sentence"
+            raise GradleakError(
+                f"{name} is trained for {self.other}, which is not audited; {ways} audits it with {how}"
+            )
         task = asked or self.task or ("classification" if family.kind == "encoder" else "causal-lm")
         if task not in family.tasks:
             raise GradleakError(
                 f"{family.name} models are supported for {', '.join(family.tasks)}, not {task}"
-                + ("" if asked else f"; {ways} audits it as that")
+                + ("" if asked else f"; {ways} audits it with a new head")
             )
         return task
 
