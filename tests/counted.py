@@ -23,7 +23,7 @@ class Counted(Attack):
             with open(os.environ["WORKED"], "a") as stream:
                 stream.write(f"{seed}\\n")
             time.sleep(float(os.environ.get("SLOW", 0)))
-            context.progress.begin("counted", 1, "updates")
+            context.progress.begin("counted", 1, "answers")
             context.progress.advance(1)
             context.progress.end()
             tokens = model.tokenizer("loan", add_special_tokens=False)["input_ids"]

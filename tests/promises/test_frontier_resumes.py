@@ -85,14 +85,14 @@ def stopped(spec, out, unit, count):
 
 
 def test_finished_trials_are_never_run_again(spec, tmp_path, worked):
-    first = stopped(spec, tmp_path / "cut", "updates", 3)
+    first = stopped(spec, tmp_path / "cut", "answers", 3)
     assert first.status == "interrupted"
     (part,) = (tmp_path / "cut" / PARTS).iterdir()
     assert len(json.loads(part.read_text())["trials"]) == 2, "the third was cut short"
     assert part.stat().st_mode & 0o777 == 0o600, "it holds private texts"
     left = preview(FrontierExperiment(spec), tmp_path / "cut", options=INLINE)
     assert left.statuses.get("completed", 0) < left.cells
-    second = stopped(spec, tmp_path / "cut", "updates", 2)
+    second = stopped(spec, tmp_path / "cut", "answers", 2)
     assert len(json.loads(part.read_text())["trials"]) == 3
     assert second.status == "interrupted"
     whole = frontier(spec, tmp_path / "cut", options=INLINE, budget=3600)
@@ -113,7 +113,7 @@ def test_finished_trials_are_never_run_again(spec, tmp_path, worked):
 
 def test_what_is_kept_is_masked_if_the_cell_is(spec, tmp_path, worked):
     private = spec.model_copy(update={"audit": spec.audit.with_(redact=True)})
-    stopped(private, tmp_path / "out", "updates", 3)
+    stopped(private, tmp_path / "out", "answers", 3)
     (part,) = (tmp_path / "out" / PARTS).iterdir()
     (plain,) = stopped_part(spec, tmp_path / "plain")
     texts = [word for trial in plain["trials"] for text in trial["truth"] for word in text.split() if len(word) > 4]
@@ -123,24 +123,24 @@ def test_what_is_kept_is_masked_if_the_cell_is(spec, tmp_path, worked):
 
 
 def stopped_part(spec, out):
-    stopped(spec, out, "updates", 3)
+    stopped(spec, out, "answers", 3)
     return [json.loads(path.read_text()) for path in (out / PARTS).iterdir()]
 
 
 def test_what_was_measured_after_the_end_is_not_kept(spec, tmp_path, worked, monkeypatch):
     """The attack was in time, but its control and scores may have been cut short."""
     monkeypatch.setenv("STATUS", "completed")
-    stopped(spec, tmp_path / "out", "updates", 3)
+    stopped(spec, tmp_path / "out", "answers", 3)
     (part,) = (tmp_path / "out" / PARTS).iterdir()
     assert len(json.loads(part.read_text())["trials"]) == 2
-    stopped(spec, tmp_path / "out", "updates", 2)
+    stopped(spec, tmp_path / "out", "answers", 2)
     assert len(json.loads(part.read_text())["trials"]) == 3
-    stopped(spec, tmp_path / "out", "updates", 1)
+    stopped(spec, tmp_path / "out", "answers", 1)
     assert not [cell for cell in read_cells(tmp_path / "out") if cell.job.kind == "audit"], "nor if it is the last"
 
 
 def test_another_question_takes_nothing_of_it(spec, tmp_path, worked):
-    stopped(spec, tmp_path / "out", "updates", 3)
+    stopped(spec, tmp_path / "out", "answers", 3)
     before = len(worked())
     other = spec.model_copy(update={"audit": spec.audit.with_(seed=5)})
     assert frontier(other, tmp_path / "out", options=INLINE).status == "completed"
@@ -208,7 +208,7 @@ def test_a_state_that_cannot_be_read_is_done_without(tmp_path, monkeypatch):
 
 def test_both_halves_begin_within_a_budget(spec, tmp_path, worked):
     """However early it ends: after the first trial of the first attack there is a training too."""
-    result = stopped(spec, tmp_path, "updates", 2)
+    result = stopped(spec, tmp_path, "answers", 2)
     kinds = Counter(cell.job.kind for cell in read_cells(tmp_path))
     assert kinds["training"] >= 1
     assert result.untrained is not None
@@ -252,7 +252,7 @@ class _Cell:
 
 
 def test_the_advice_tells_what_there_is_and_what_is_missing(spec, tmp_path, worked):
-    early = stopped(spec, tmp_path, "updates", 3)
+    early = stopped(spec, tmp_path, "answers", 3)
     plain, defended = early.so_far
     assert early.advice.startswith("No advice yet")
     assert plain.startswith("none: counted_attack:Counted reads ROUGE-L ")

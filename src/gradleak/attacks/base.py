@@ -22,7 +22,13 @@ from gradleak.updates.update import Update
 
 
 class Sentence(BaseModel):
-    """A recovered sentence: its tokens without special tokens, its text, and how sure the attack is (0 to 1)."""
+    """A recovered sentence: its tokens without special tokens, its text, and how sure the attack is (0 to 1).
+
+    What `confidence` measures is the attack's own; only what is `certified` is proved. For matching (`dlg`, `tag`,
+    `lamp-*`, `subspace`) it is how much of the update the answer explains beyond random words: 0 for as little as
+    these, 1 for all of it. Of a search that was cut short it is that of its embeddings, times how near tokens are.
+    Noise, and other sentences of the batch that are wrong, lower it too.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,6 +39,11 @@ class Sentence(BaseModel):
     stage: str | None = Field(default=None, description="the attack that recovered it, where several were tried")
     energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
     threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
+    lost: int = Field(
+        default=0,
+        ge=0,
+        description="unknown tokens among its own: neither text nor certificate covers what stood in their places",
+    )
 
 
 class TracePoint(BaseModel):

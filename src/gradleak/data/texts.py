@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.privacy import private
 from gradleak.core.registry import suggest
 
 BUILT_IN = "builtin"
@@ -124,7 +125,7 @@ def _column(
         if 1 <= int(wanted) <= len(names):
             return int(wanted) - 1
         raise GradleakError(f"{path}: there is no column {wanted}; the file has {len(names)}")
-    raise GradleakError(f"{path}: there is no column {wanted!r}; {suggest(wanted, names)}")
+    raise GradleakError(f"{path}: there is no column {wanted!r}; {private(suggest(wanted, names))}")
 
 
 def _is_header(
@@ -161,7 +162,7 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
             assert text_at is not None
             text = entry[keys[text_at]]
             if not isinstance(text, str):
-                raise GradleakError(f"{path}: line {number}: {keys[text_at]!r} is not a text")
+                raise GradleakError(f"{path}: line {number}: {private(repr(keys[text_at]))} is not a text")
             if text.strip():
                 label = None if label_at is None else _label(entry[keys[label_at]], f"{path}: line {number}")
                 yield Row(text.strip(), label)

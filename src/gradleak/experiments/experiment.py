@@ -21,6 +21,7 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import Crew
 from gradleak.experiments.crews.inline import InlineCrew
@@ -135,7 +136,8 @@ def run_experiment(
     """
     options, folder = options or RunOptions(), Path(out)
     limit = experiment.audit.time_limit() if budget is None else Budget.of(budget)
-    with output_folder(folder), Store(folder) as store:
+    with redacting(experiment.audit.redact), output_folder(folder), Store(folder) as store:
+        progress.begin("planning", 0)
         subjects = Subjects(model=model, data=data, known=read_known(folder), progress=progress)
         cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
         write_known(subjects.known, folder)
@@ -143,12 +145,15 @@ def run_experiment(
         outlook = look(cells, store, options.limits, options.retry_failed)
         statuses = outlook.statuses
         if outlook.todo:
-            crew = options.crew or _crew(options, experiment.audit.device, subjects, limit, progress)
+            crew = options.crew or _crew(
+                options, experiment.audit.device, subjects, limit, progress, len(outlook.todo)
+            )
             total = len({cell.id for cell in cells})
             loop = Loop(store, crew, options.limits, outlook, total, experiment.kind)
             # Cells of this process show their own progress.
             loop.run(limit, SILENT if isinstance(crew, InlineCrew) else progress)
             statuses = loop.statuses
+    progress.begin("summing up", 0)
     finished = Finished(folder, cells, _status(cells, statuses, limit), statuses, subjects)
     return experiment.summarise(finished)
 
@@ -161,10 +166,12 @@ def write_plan(experiment: Experiment[Any, Any], cells: Sequence[Cell], folder: 
     return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
 
 
-def _crew(options: RunOptions, device: str, subjects: Subjects, budget: Budget, progress: Progress) -> Crew:
+def _crew(
+    options: RunOptions, device: str, subjects: Subjects, budget: Budget, progress: Progress, total: int
+) -> Crew:
     """This process, or workers on this machine, each with its share of the memory, or of its own limit."""
     if options.executor == "inline" or subjects.in_memory:
-        return InlineCrew(options.threads, subjects, budget, progress)
+        return InlineCrew(options.threads, subjects, budget, progress, total)
     count = options.workers if options.workers is not None else workers_that_fit(options.threads)
     return LocalCrew(count, options.threads, planned_memory(options.limits, device, count))
 
@@ -206,8 +213,10 @@ def preview(
 ) -> Preview:
     """Plan an experiment and say what is left of it and what that will cost, without running or writing anything."""
     options, folder = options or RunOptions(), Path(out)
+    progress.begin("planning", 0)
     store, subjects = Store(folder), Subjects(known=read_known(folder), progress=progress)
-    cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
+    with redacting(experiment.audit.redact):
+        cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
     outlook = look(cells, store, options.limits, options.retry_failed)
     heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
     measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]

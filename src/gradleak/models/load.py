@@ -61,7 +61,9 @@ def load_model(
     elif shape is not None:
         raise GradleakError("'shape' is for a torch module of your own that reads images")
     else:
+        progress.begin(f"loading {source if isinstance(source, str | Path) else type(source).__name__}", 0)
         model = _load(source, how)
+        progress.end()
     if name is not None:
         model.name = name
     assert isinstance(model, TextModel | ImageModel)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
+from gradleak.core.privacy import private
 from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.base import Target
@@ -194,7 +195,7 @@ class TextModel(Target):
             if len(row) > self.max_length:
                 raise GradleakError(
                     f"text {number} has {len(row)} tokens; {self.name} takes at most {self.max_length} "
-                    f"(it begins {texts[number - 1][:40]!r})"
+                    f"(it begins {private(repr(texts[number - 1][:40]))})"
                 )
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
@@ -217,14 +218,26 @@ class TextModel(Target):
             mask[i, : len(row)] = True
         return Batch(ids.to(self.device), mask.to(self.device))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the tokens, special ones left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """Text of the tokens, special ones left out or, with `special`, under their names."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=not special)).strip()
 
     def content(self, ids: Sequence[int]) -> list[int]:
         """The tokens without special ones: what was written, as the model sees it."""
         special = set(self.tokenizer.all_special_ids)
         return [i for i in ids if i not in special]
+
+    def inner(self, ids: Sequence[int]) -> list[int]:
+        """The tokens of the text itself, without those that the tokenizer puts before and after every text."""
+        first = len(self.prefix) if list(ids[: len(self.prefix)]) == self.prefix else 0
+        end = len(ids) - len(self.suffix)
+        last = end if end >= first and list(ids[end:]) == self.suffix else len(ids)
+        return list(ids[first:last])
+
+    def lost(self, ids: Sequence[int]) -> int:
+        """How many tokens of the text say nothing of what was written: unknown and other special ones."""
+        inner = self.inner(ids)
+        return len(inner) - len(self.content(inner))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of token ids: the form in which attackers hold their dummies."""

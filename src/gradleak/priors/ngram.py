@@ -99,6 +99,10 @@ class NgramPrior:
             drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
         return drawn[2:]
 
+    def frequent(self) -> list[int]:
+        """All tokens, those first that stand behind the most different tokens."""
+        return [int(token) for token in np.argsort(-self._unigram[: self.vocabulary], kind="stable")]
+
     def save(self, path: Path) -> None:
         """As numpy's own compressed archives, but lightly packed: their usual level takes longer than counting."""
         arrays = {"vocabulary": np.array(self.vocabulary), "unigram": self._unigram}

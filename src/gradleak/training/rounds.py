@@ -19,6 +19,7 @@ from torch import Tensor
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.defenses.chains import Chain
 from gradleak.models.base import Target
@@ -72,6 +73,7 @@ def federate(
     chain: Chain = (),
     client: ClientRule | str = "fedsgd",
     seed: int = 0,
+    secret: Secret | None = None,
     budget: Budget | None = None,
     state: Path | None = None,
     progress: Progress = SILENT,
@@ -79,7 +81,8 @@ def federate(
 ) -> Model | None:
     """A trained copy of the model, or None if the budget ended the rounds. The model itself stays as it is.
 
-    Examples and seeds depend on `seed` and the round alone, so every defence meets the same clients. With a file
+    Examples depend on `seed` and the round alone, so every defence meets the same clients. Dropout and noise come
+    from the secret, for every client of a round on its own; without one a fresh secret is drawn. With a file
     `state`, which must be this training's own, the rounds that were done before it was stopped are not done again.
     """
     trained = model.copied()
@@ -88,6 +91,7 @@ def federate(
     rule = ClientRule.parse(client) if isinstance(client, str) else client
     sender, limit = learner.client(trained, rule, chain), budget or Budget()
     kept = RoundState(state, weights, optimizer)
+    own = (secret or Secret.draw()).child("rounds", seed, rule)
     progress.begin(what, settings.rounds, "rounds")
     try:
         begun = kept.resume()
@@ -98,7 +102,7 @@ def federate(
                     if number > begun:
                         kept.save(number)
                     return None
-                sums.add(learner.update(sender, examples, derive_seed(seed, "client", number, place)).tensors)
+                sums.add(learner.update(sender, examples, own.child(number, place)).tensors)
             optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
             server_step(weights, sums.value(), optimizer)
             progress.advance(number + 1)

@@ -126,7 +126,7 @@ class EncoderRecovery:
     def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left after its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.reasons.append(rank_hidden(self.update, self.mixed))
+            self.reasons.append(rank_hidden(self.update, self.model, self.mixed))
             return None
         if not self.recovered:
             return self.before[0], self.before[1]

@@ -126,9 +126,11 @@ class MatchingAttack(Attack):
         progress.end()
         if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
             progress.begin(f"{self.name}: polishing", options.polish, "rounds")
-            search.polish(budget, progress)
+            search.polish(options.polish, budget, progress)
             progress.end()
             finished = not budget.over  # polishing that was cut short counts as a stop like any other
+        elif finished:
+            search.polish(0, budget, progress)
         return finished
 
     def _hints(self, case: Case, model: TextModel) -> Hints | None:

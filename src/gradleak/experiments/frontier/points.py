@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradleak.audits.results import Results, Trial
-from gradleak.audits.run import intervals
+from gradleak.audits.trials import intervals
 from gradleak.core.text import counted
 from gradleak.experiments.frontier.pareto import front
 from gradleak.experiments.utility import Metric, SettingUtility

@@ -73,7 +73,9 @@ class Hashes(_Model):
 class Seeds(_Model):
     """Where a cell's randomness comes from: the spec's seed, or hashes; neither order nor workers matter."""
 
-    data: int = Field(description="of the texts, the clients' noise and the control: the same for every attack")
+    data: int = Field(
+        description="of the texts and the control: the same for every attack; clients' noise needs a secret beside it"
+    )
     attack: int = Field(description="of the attack")
 
 

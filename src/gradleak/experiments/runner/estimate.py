@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gradleak.core.text import duration
 from gradleak.experiments.runner.cell import Cell, Limits
 
 
@@ -71,16 +72,6 @@ def in_words(expected: Estimate, todo: int, workers: int, limits: Limits) -> str
             f"{expected.unknown} more like none of them, {most}" if known else f"nothing measured yet; {most}"
         )
     return "; ".join(parts) or "nothing left to do"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(0.4), duration(75), duration(7300)
-    ('1s', '75s', '2h')
-    """
-    if seconds < 120:
-        return f"{max(1, round(seconds))}s"
-    return f"{round(seconds / 60)}m" if seconds < 7200 else f"{round(seconds / 3600)}h"
 
 
 def _kind(cell: Cell) -> tuple[str, str]:

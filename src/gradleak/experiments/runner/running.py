@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,13 +14,13 @@ from gradleak.attacks.inversion.saved import MANIFEST
 from gradleak.attacks.inversion.train_text import train_inverter, usual_network
 from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
 from gradleak.audits.modality import MODALITIES, method_of
-from gradleak.audits.redact import redact
 from gradleak.audits.results import Results
-from gradleak.audits.run import AuditCase, audit_together
+from gradleak.audits.run import AuditCase, audit_together, run_secret
 from gradleak.core.assets import cache_folder
 from gradleak.core.budget import Budget, LimitName
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest, digest_code
+from gradleak.core.privacy import described, redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.corpora import read_rows
 from gradleak.experiments.runner.cell import Cell, EndedCell, Ends, Limits, Status, Work
@@ -47,6 +46,13 @@ def run_cells(
     `within` ends all of them when it is over: what is not finished then did not end, and only its finished trials are
     kept.
     """
+    with redacting(any(cell.job.spec.redact for cell in work.cells)):
+        return _run(work, subjects, begun, within, progress)
+
+
+def _run(
+    work: Work, subjects: Subjects, begun: Callable[[], None], within: Budget | None, progress: Progress
+) -> Ends:
     started, cells, limits = time.monotonic(), work.cells, work.limits
     try:
         for cell in cells:
@@ -65,7 +71,7 @@ def run_cells(
                 for cell in cells
             ]
             return [end for ends in each for end in ends]
-        error = str(problem) if isinstance(problem, GradleakError) else _where(problem)
+        error = str(problem) if isinstance(problem, GradleakError) else described(problem)
         return _unless_over(
             within, [ended(cells[0], "failed", limits, error=error, seconds=time.monotonic() - started)]
         )
@@ -155,9 +161,10 @@ def _train(
     train, test = split(learner.pool(job.rounds.max_tokens), job.rounds, spec.seed)
     trained: Target | None = model
     if job.trained:
+        secret = run_secret(spec).child(subjects.model_hash(spec), subjects.data_hash(spec))
         trained = federate(
-            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, budget=budget,
-            state=cache_folder() / "trainings" / f"{cell.id}.pt", progress=progress, what=job.name,
+            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, secret=secret,
+            budget=budget, state=cache_folder() / "trainings" / f"{cell.id}.pt", progress=progress, what=job.name,
         )  # fmt: skip
     if trained is None:
         return None
@@ -168,10 +175,9 @@ def _train(
     )
 
 
-def _end(cell: Cell, outcome: Results | Learned | None, limits: Limits, budget: Budget, seconds: float) -> EndedCell:
-    if isinstance(outcome, Learned):
-        return ended(cell, "completed", limits, learned=outcome, seconds=seconds)
-    results = redact(outcome) if outcome is not None and cell.job.spec.redact else outcome
+def _end(cell: Cell, results: Results | Learned | None, limits: Limits, budget: Budget, seconds: float) -> EndedCell:
+    if isinstance(results, Learned):
+        return ended(cell, "completed", limits, learned=results, seconds=seconds)
     if results is not None and results.status == "completed":
         return ended(cell, "completed", limits, results=results, seconds=seconds)
     limit = budget.stopped_by or "time"
@@ -212,10 +218,3 @@ def _amount(limits: Limits, limit: LimitName) -> str:
     if value is None:  # the limit is the whole experiment's
         return limit
     return f"{value:,} steps" if limit == "steps" else str(value)
-
-
-def _where(problem: Exception) -> str:
-    """An unforeseen error in one line: what it is, and where in the code it happened."""
-    frame = traceback.extract_tb(problem.__traceback__)[-1]
-    text = " ".join(str(problem).split())[:500]
-    return f"{type(problem).__name__}: {text} ({Path(frame.filename).name}, line {frame.lineno})"

@@ -23,7 +23,7 @@ SEND_EVERY = 0.5
 
 
 class MessageProgress(Progress):
-    """Progress as messages, at most one every half second."""
+    """Progress as messages: every phase, and how far it is at most every half second."""
 
     def __init__(self, send: Messages) -> None:
         self._send = send
@@ -31,11 +31,15 @@ class MessageProgress(Progress):
 
     def begin(self, what: str, total: float, unit: str = "") -> None:
         self._what, self._total = what, total or 1.0
+        self._tell(0.0)
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
         if time.monotonic() - self._sent > SEND_EVERY:
-            self._sent = time.monotonic()
-            self._send(event="progress", what=self._what, share=min(1.0, done / self._total))
+            self._tell(min(1.0, done / self._total))
+
+    def _tell(self, share: float) -> None:
+        self._sent = time.monotonic()
+        self._send(event="progress", what=self._what, share=share)
 
 
 class Messages:

@@ -20,6 +20,7 @@ import torch
 
 from gradleak.core.budget import LimitName
 from gradleak.core.memory import free_memory
+from gradleak.core.privacy import private, redacting
 from gradleak.experiments.runner.cell import EndedCell, Ends, Group, Limits, Part, Work
 from gradleak.experiments.runner.running import ended
 
@@ -171,8 +172,10 @@ class Worker:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self._words.seek(0)
         lines = self._words.read().decode(errors="replace").strip().splitlines()
+        with redacting(any(cell.job.spec.redact for cell in self.cells)):
+            last = f": {private(lines[-1][:300])}" if lines else ""
         self.close()
-        return Death(f"the worker died of {how}" + (f": {lines[-1][:300]}" if lines else ""))
+        return Death(f"the worker died of {how}{last}")
 
     # --- its limits -------------------------------------------------------------------------------
 

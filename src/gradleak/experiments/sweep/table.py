@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from rich.console import Console
 from rich.table import Table
 
 from gradleak.audits.spec import AuditSpec, about
 from gradleak.core.budget import LimitName
+from gradleak.core.console import SafeConsole
 from gradleak.core.files import write_text
 from gradleak.defenses.chains import label
 from gradleak.experiments.experiment import Finished
@@ -98,7 +98,7 @@ def write_table(lines: Sequence[Line], folder: Path) -> tuple[Path, Path]:
     return write_text(folder / CSV_FILE, text.getvalue()), write_text(folder / JSON_FILE, f"[\n{rows}\n]\n")
 
 
-def print_table(lines: Sequence[Line], console: Console, limit: int = 40) -> None:
+def print_table(lines: Sequence[Line], console: SafeConsole, limit: int = 40) -> None:
     """The columns in which cells differ, with the measure of the leak beside its control."""
     differing = [name for name in SETTINGS if len({str(line[name]) for line in lines}) > 1] or ["attack"]
     measures = [scale.metric for scale in SCALES.values() if f"{scale.metric}_mean" in lines[0]]
@@ -113,7 +113,7 @@ def print_table(lines: Sequence[Line], console: Console, limit: int = 40) -> Non
         table.add_row(*("" if line[name] is None else str(line[name]) for name in differing), status, *scores)
     if len(lines) > limit:
         table.caption = f"{len(lines) - limit} more in {CSV_FILE}"
-    console.print(table, markup=False)
+    console.print(table)
 
 
 def _interval(line: Line, name: str) -> str:
