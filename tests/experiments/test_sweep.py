@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from counted import COUNTED, counted_attack
 
 from gradleak import GradleakError
 from gradleak.bench.trust import bench_trust
@@ -24,7 +25,7 @@ from gradleak.experiments.runner.cell import Work
 from gradleak.experiments.runner.loop import ATTEMPTS
 from gradleak.experiments.runner.plan import plan_cells
 from gradleak.experiments.runner.running import run_cells
-from gradleak.experiments.runner.store import LOG, Store, read_cells
+from gradleak.experiments.runner.store import LOG, PARTS, Store, read_cells
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.sweep.run import Sweep, sweep
 from gradleak.experiments.sweep.table import CSV_FILE, JSON_FILE
@@ -199,6 +200,31 @@ def test_killed_at_random_moments(model_folder, tmp_path):
     print(found)
     assert found.kills == 3
     assert found.held, str(found)
+
+
+def test_workers_tell_of_every_trial(make, tmp_path, monkeypatch):
+    """A worker is killed when the budget ends; what it had finished is there."""
+    worked, trials = counted_attack(tmp_path, monkeypatch), 4
+    config = make(attacks=[COUNTED], trials=trials, seeds=1)
+    out, budget = tmp_path / "out", Budget(seconds=600)
+
+    def watch():
+        while not list(out.glob(f"{PARTS}/*.json")):
+            time.sleep(0.02)
+        budget.interrupt()
+
+    monkeypatch.setenv("SLOW", "0.7")
+    threading.Thread(target=watch, daemon=True).start()
+    cut = sweep(config, out, options=RunOptions(workers=1), budget=budget)
+    assert cut.statuses == {"unfinished": 1}
+    (part,) = out.glob(f"{PARTS}/*.json")
+    kept = [trial["seed"] for trial in json.loads(part.read_text())["trials"]]
+    assert 1 <= len(kept) < trials
+    monkeypatch.setenv("SLOW", "0")
+    assert run(config, out).statuses == {"completed": 1}
+    times = Counter(worked())
+    assert len(times) == trials
+    assert all(times[str(seed)] == 1 for seed in kept)
 
 
 # --- several sweeps in one folder -------------------------------------------------------------------

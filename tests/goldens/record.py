@@ -198,6 +198,8 @@ def _frontier(place: Path) -> Any:
     for point in found["points"]:
         for score in point["attacks"].values():
             del score["measure"]  # which metric it is was not written down before images had frontiers
+            assert score.pop("planned") is None  # nor were unfinished attacks, of which there are none here
+        assert point.pop("missing") == []
     names = ("status", "metric", "points", "control", "untrained", "majority", "advice")
     return {name: found[name] for name in names}
 

@@ -2,13 +2,12 @@
 frontier begin at once. Work is counted, not time."""
 
 import json
-import os
-import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from counted import COUNTED, counted_attack
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_model, tiny_tokenizer
@@ -25,29 +24,6 @@ from gradleak.experiments.sweep.run import sweep
 from gradleak.experiments.sweep.spec import SweepSpec
 from gradleak.report.frontier import render_frontier
 
-# An attack that writes down every update it is given, and can be slow.
-ATTACK = """
-import os, time
-from gradleak import Attack, Reconstruction, Sentence
-
-class Counted(Attack):
-    name = "counted"
-    summary = "says one word, and writes down for which update"
-    def run(self, updates, model, context):
-        answers = []
-        for seed in context.seeds:
-            with open(os.environ["WORKED"], "a") as stream:
-                stream.write(f"{seed}\\\\n")
-            time.sleep(float(os.environ.get("SLOW", 0)))
-            context.progress.begin("counted", 1, "answers")
-            context.progress.advance(1)
-            context.progress.end()
-            tokens = model.tokenizer("loan", add_special_tokens=False)["input_ids"]
-            sentence = Sentence(text="loan", tokens=tokens, confidence=0.1)
-            status = os.environ.get("STATUS") or context.budget.reason
-            answers.append(Reconstruction(sentences=[sentence], status=status))
-        return answers
-"""
 INLINE = RunOptions(executor="inline")
 TRIALS = 4
 
@@ -91,19 +67,13 @@ def model_folder(tmp_path_factory):
 @pytest.fixture
 def worked(tmp_path, monkeypatch):
     """The seeds of the updates that were attacked, in order."""
-    (tmp_path / "counted_attack.py").write_text(ATTACK.replace("\\\\n", "\\n"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    log = tmp_path / "worked"
-    log.touch()
-    monkeypatch.setenv("WORKED", str(log))
-    return lambda: log.read_text().split()
+    return counted_attack(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def spec(model_folder):
     return FrontierSpec(
-        model=str(model_folder), trials=TRIALS, attacks=["counted_attack:Counted"], defenses=["sign"],
+        model=str(model_folder), trials=TRIALS, attacks=[COUNTED], defenses=["sign"],
         utility={"rounds": 2, "clients": 2, "batch_size": 2, "lr": 0.01, "seeds": 2, "test_rows": 10},
     )  # fmt: skip
 
@@ -177,30 +147,6 @@ def test_another_question_takes_nothing_of_it(spec, tmp_path, worked):
     assert len(worked()) - before == 2 * TRIALS
 
 
-def test_workers_tell_of_every_trial(model_folder, tmp_path, worked, monkeypatch):
-    """A worker is killed when the budget ends; what it had finished is there."""
-    config = SweepSpec(models=[str(model_folder)], attacks=["counted_attack:Counted"], trials=TRIALS)
-    out, budget = tmp_path / "out", Budget(seconds=600)
-
-    def watch():
-        while not list(out.glob(f"{PARTS}/*.json")):
-            time.sleep(0.02)
-        budget.interrupt()
-
-    monkeypatch.setenv("SLOW", "0.7")
-    threading.Thread(target=watch, daemon=True).start()
-    cut = sweep(config, out, options=RunOptions(workers=1), budget=budget)
-    assert cut.statuses == {"unfinished": 1}
-    (part,) = out.glob(f"{PARTS}/*.json")
-    kept = [trial["seed"] for trial in json.loads(part.read_text())["trials"]]
-    assert 1 <= len(kept) < TRIALS
-    monkeypatch.setenv("SLOW", "0")
-    assert sweep(config, out, options=INLINE).statuses == {"completed": 1}
-    times = Counter(worked())
-    assert len(times) == TRIALS
-    assert all(times[str(seed)] == 1 for seed in kept)
-
-
 class NeverDone:
     """Takes work and does not get anywhere."""
 
@@ -221,7 +167,7 @@ class NeverDone:
 
 
 def test_a_budget_too_short_for_one_trial_says_so(model_folder, tmp_path, worked):
-    config = SweepSpec(models=[str(model_folder)], attacks=["counted_attack:Counted"], trials=TRIALS)
+    config = SweepSpec(models=[str(model_folder)], attacks=[COUNTED], trials=TRIALS)
     told = []
     progress = type("Told", (Progress,), {"message": lambda _, line: told.append(line)})()
     sweep(config, tmp_path / "out", options=RunOptions(crew=NeverDone()), budget=0.2, progress=progress)
@@ -314,7 +260,7 @@ def test_the_advice_tells_what_there_is_and_what_is_missing(spec, tmp_path, work
     assert f"{TRIALS - 2} of {TRIALS} trials of counted_attack:Counted" in plain
     assert "all trials of counted_attack:Counted" in defended
     assert "2 of 2 trainings" in defended
-    score = early.points[0].attacks["counted_attack:Counted"]
+    score = early.points[0].attacks[COUNTED]
     assert (score.trials, score.planned) == (2, TRIALS)
     assert score.leak.low <= score.leak.mean <= score.leak.high
     page = render_frontier(early)
