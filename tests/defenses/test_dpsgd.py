@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, TextModel
 from gradleak.defenses.accounting import spent
@@ -57,7 +57,7 @@ def test_noise_has_its_size_differs_by_call_and_repeats_by_seed(tiny_bert: TextM
     name = "bert.embeddings.word_embeddings.weight"
     plain = Client(tiny_bert, defenses=["dpsgd:noise=0,clip=0.5"]).update(TEXTS, LABELS).tensors[name]
     noisy = Client(tiny_bert, defenses=["dpsgd:noise=2,clip=0.5"])
-    first, again, other = (noisy.update(TEXTS, LABELS, seed).tensors[name] for seed in (1, 1, 2))
+    first, again, other = (noisy.update(TEXTS, LABELS, secret_of(seed)).tensors[name] for seed in (1, 1, 2))
     assert float((first - plain).std()) == pytest.approx(2 * 0.5 / len(TEXTS), rel=0.05)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -39,6 +39,11 @@ class Sentence(BaseModel):
     stage: str | None = Field(default=None, description="the attack that recovered it, where several were tried")
     energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
     threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
+    lost: int = Field(
+        default=0,
+        ge=0,
+        description="unknown tokens among its own: neither text nor certificate covers what stood in their places",
+    )
 
 
 class TracePoint(BaseModel):

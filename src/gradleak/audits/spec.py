@@ -71,6 +71,13 @@ class AuditSpec(BaseModel):
     observe: str = setting(
         "all", "the part of the model the attacker sees: transformer, layer:6, layer:6.query, head, ...", "client"
     )
+    secret: str | None = setting(
+        None,
+        "file with the secret of clients' dropout and noise: a truth file, results.json, or a key of your own; "
+        "default: a key made once per user, for capture a new one each time",
+        "client",
+        column=False,
+    )
     attack: str | None = setting(
         None, "one of `gradleak attacks`, or your own as module:Class; default: auto, and lti for images", "attack"
     )
@@ -87,7 +94,7 @@ class AuditSpec(BaseModel):
         column=False,
     )  # fmt: skip
     trials: int = setting(4, "independent batches to attack", "running", ge=1)
-    seed: int = setting(0, "fixes what is drawn and all other chance", "drawing")
+    seed: int = setting(0, "fixes what is drawn and all other chance but the clients' own", "drawing")
     attack_seed: int | None = setting(
         None, "fixes the attack's own chance apart from what it faces", "attack", column=False
     )

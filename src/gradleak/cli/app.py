@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.output import say
 from gradleak.version import __version__
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     if version:
-        typer.echo(f"gradleak {__version__}")
+        say(f"gradleak {__version__}")
         raise typer.Exit
 
 
@@ -33,11 +34,11 @@ def main() -> None:
     try:
         app()
     except GradleakError as error:
-        print(f"gradleak: {error}", file=sys.stderr)
+        say(f"gradleak: {error}", err=True)
         sys.exit(2)
     except PermissionError as error:  # may come up wherever a file is touched, and only the user can mend it
-        print(f"gradleak: {error.filename}: {error.strerror}", file=sys.stderr)
+        say(f"gradleak: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("gradleak: interrupted", file=sys.stderr)
+        say("gradleak: interrupted", err=True)
         sys.exit(130)

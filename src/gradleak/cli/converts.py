@@ -10,6 +10,7 @@ import typer
 from gradleak.cli.app import app
 from gradleak.cli.options import takes
 from gradleak.core.errors import GradleakError
+from gradleak.core.output import say
 
 
 @app.command()
@@ -29,7 +30,7 @@ def convert(
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
     from gradleak.audits.spec import load_spec
     from gradleak.models.load import load_text_model
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
     from gradleak.updates.convert import convert_gradient, convert_weights
     from gradleak.updates.integrations.recording import optimizer_note
 
@@ -49,6 +50,7 @@ def convert(
             training |= {"lr": lr, "steps": steps, "notes": optimizer_note(optimizer)}
             files = cast(Path, before), cast(Path, after)
             folder, new = convert_weights(model, *files, out, **training, progress=progress)
-    typer.echo(f"update  {folder}")
+        model.announce(progress)
+    say(f"update  {folder}")
     if new is not None:
-        typer.echo(f"model   {new} (the weights before, which are not those of {spec.model})")
+        say(f"model   {new} (the weights before, which are not those of {spec.model})")

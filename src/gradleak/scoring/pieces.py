@@ -65,10 +65,24 @@ def pieces(truth: str, guess: str) -> Pieces:
     >>> found.names, found.numbers
     (Count(found=2, total=2), Count(found=1, total=2))
     """
-    by = names_by()
-    names = _count(names_by_spacy(truth) if by == "spacy" else capitalised(truth), guess)
+    names = _count(_names(truth), guess)
     blind = not names.total and truth == truth.lower() and bool(_WORD.search(truth))
-    return Pieces(names=names, numbers=_count(numbers(truth), guess), names_by="nothing" if blind else by)
+    return Pieces(names=names, numbers=_count(numbers(truth), guess), names_by="nothing" if blind else names_by())
+
+
+def pieces_held(truth: str, guess: str) -> list[str]:
+    """Which of them its recovery holds, as the true sentence has them.
+
+    >>> pieces_held("In ward 5 Dr. Diaz paid 1,200 to Rosa.", "rosa paid diaz 1, 200 in bed")
+    ['Diaz', 'Rosa', '1,200']
+    """
+    there = words(guess)
+    sought = dict.fromkeys([*_names(truth), *numbers(truth)])
+    return [text for text in sought if (piece := words(text)) and holds(there, piece)]
+
+
+def _names(text: str) -> Sequence[str]:
+    return names_by_spacy(text) if names_by() == "spacy" else capitalised(text)
 
 
 def total(counted: Sequence[Pieces | None]) -> Pieces | None:

@@ -21,6 +21,7 @@ from gradleak.clients.text import class_number
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.output import say
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import Row
 from gradleak.models.families import Task
@@ -85,6 +86,7 @@ def finetune(
     metrics: dict[str, Any] = {}
     with output_folder(out) as folder:
         run = _Run(model, train, settings, folder, identity)
+        model.announce(progress)
         for step in (*kept_steps(run.steps, settings.checkpoints), run.steps):
             if run.step > step:  # kept before the run was stopped
                 continue
@@ -114,14 +116,14 @@ def write_model(model: TextModel, folder: Path, metrics: Mapping[str, Any]) -> N
 def print_finetuned(status: Literal["completed", "stopped"], figures: Mapping[str, Any], out: Path) -> None:
     """How good the model has become, or how far its training has come."""
     if status == "stopped":
-        print(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to continue")
+        say(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to continue")
         return
     shown = ", ".join(
         f"{name} {figures[name]:.3f}" for name in ("accuracy", "f1", "mcc", "perplexity") if name in figures
     )
-    print(f"{shown} on {figures['test_rows']} held-out rows\nmodel  {out}")
+    say(f"{shown} on {figures['test_rows']} held-out rows", f"model  {out}")
     for step, place in kept_checkpoints(out).items():
-        print(f"step {step}  {place}")
+        say(f"step {step}  {place}")
 
 
 def default_model(task: Task | None) -> str:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.tensor_files import check_finite, quoted, read_header, read_tensors
 from gradleak.models.base import Target
 from gradleak.updates.manifest import Known, Manifest, read_manifest
-from gradleak.updates.tensor_files import check_finite, quoted, read_header, read_tensors
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"
 

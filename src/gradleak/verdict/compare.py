@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,8 @@ from gradleak.core.text import counted
 from gradleak.scoring.interval import Interval, student, welch
 from gradleak.scoring.scale import Scale, scale_by
 from gradleak.verdict.attempts import Attempt, attempts_of, cells_of, decisive
+from gradleak.verdict.model import ReadCounts
+from gradleak.verdict.unchecked import read_counts, read_words
 
 FILE = "compare.json"
 COMPLETED = "completed"
@@ -34,17 +37,28 @@ class SentenceChange(_Model):
     change: float = Field(description="of the measure, second minus first")
 
 
-class Difference(_Model):
+class _InBoth(_Model):
     """One attack on one scenario in both runs."""
 
     scenario: str
     defense: str
     attack: str
+    ended: tuple[str, str] = Field(default=(COMPLETED, COMPLETED), description="how either run came to its end")
+
+    @property
+    def cut_short(self) -> list[str]:
+        """What is to be said of runs that did not come to their end."""
+        runs = zip(("first", "second"), self.ended, strict=True)
+        return [f"{self.attack} in the {name} run: {ended}" for name, ended in runs if ended != COMPLETED]
+
+
+class Difference(_InBoth):
+    """What the second run reads more or less of."""
+
     measure: str = Field(default="rougeL", description="the metric that is compared: rougeL, of images psnr")
     first: Interval = Field(description="its mean in the first run")
     second: Interval
     trials: tuple[int, int]
-    ended: tuple[str, str] = Field(default=(COMPLETED, COMPLETED), description="how either run came to its end")
     paired: bool = Field(description="whether both attacked the same batches, which makes the interval narrower")
     change: Interval = Field(description="second minus first, 95 % interval")
     outcome: Outcome
@@ -55,11 +69,14 @@ class Difference(_Model):
     def scale(self) -> Scale:
         return scale_by(self.measure)
 
-    @property
-    def cut_short(self) -> list[str]:
-        """What is to be said of runs that did not come to their end."""
-        runs = zip(("first", "second"), self.ended, strict=True)
-        return [f"{self.attack} in the {name} run: {ended}" for name, ended in runs if ended != COMPLETED]
+
+class UncheckedDifference(_InBoth):
+    """The same where a truth is missing: nothing tells which of them read more that is right."""
+
+    first: ReadCounts
+    second: ReadCounts
+    alike: int | None = Field(description="sentences that both gave back; null where texts are masked")
+    words: str
 
 
 class Comparison(_Model):
@@ -69,6 +86,7 @@ class Comparison(_Model):
     first: str
     second: str
     differences: list[Difference]
+    unchecked: list[UncheckedDifference] = Field(default_factory=list, description="those that have no truth")
     only_first: list[str]
     only_second: list[str]
 
@@ -86,10 +104,12 @@ def compare(first: Sequence[Results], second: Sequence[Results], names: tuple[st
     common = [key for key in ours if key in theirs]
     if not common:
         raise GradleakError(f"{names[0]} and {names[1]} have no attack on the same scenario in common")
+    checked = {key for key in common if _scored(ours[key]) and _scored(theirs[key])}
     return Comparison(
         first=names[0],
         second=names[1],
-        differences=[difference(ours[key], theirs[key]) for key in common],
+        differences=[difference(ours[key], theirs[key]) for key in common if key in checked],
+        unchecked=[_unchecked(ours[key], theirs[key]) for key in common if key not in checked],
         only_first=[_name(attempt) for key, attempt in ours.items() if key not in theirs],
         only_second=[_name(attempt) for key, attempt in theirs.items() if key not in ours],
     )
@@ -131,6 +151,34 @@ def difference(first: Attempt, second: Attempt) -> Difference:
         outcome="reads more" if change.low > 0 else "reads less" if change.high < 0 else "no clear change",
         settings=_settings(first, second),
         sentences=sorted((s for s in sentences if s.change), key=lambda s: -abs(s.change)),
+    )
+
+
+def _scored(attempt: Attempt) -> bool:
+    return all(audit.scored for audit in attempt.audits)
+
+
+def _unchecked(first: Attempt, second: Attempt) -> UncheckedDifference:
+    """How much each of them gave back, and how much of it is the same."""
+    ours, theirs = read_counts(first.trials), read_counts(second.trials)
+    masked = any(results.redacted for results in (*first.audits, *second.audits))
+    texts = [
+        Counter(sentence.text for trial in run.trials for sentence in trial.reconstruction.sentences)
+        for run in (first, second)
+    ]
+    alike = None if masked else (texts[0] & texts[1]).total()
+    same = f"; {counted(alike, 'sentence')} the same" if alike else ""
+    scale = first.scenario.scale
+    words = f"{read_words(ours, scale)} in the first run, {read_words(theirs, scale)} in the second{same}"
+    return UncheckedDifference(
+        scenario=first.place,
+        defense=first.defense,
+        attack=first.attack,
+        ended=(_ended(first), _ended(second)),
+        first=ours,
+        second=theirs,
+        alike=alike,
+        words=f"{first.attack}: {words}. Without a truth of both nothing tells which read more that is right.",
     )
 
 

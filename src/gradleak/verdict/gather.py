@@ -11,9 +11,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from gradleak.audits.redact import redact as redacted
 from gradleak.audits.results import FILE, Results, Scenario, load_results
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.errors import GradleakError
+from gradleak.core.privacy import private, redacting
 from gradleak.defenses.chains import canonical
 from gradleak.experiments.checkpoints.result import FILE as CHECKPOINTS
 from gradleak.experiments.checkpoints.result import Checkpoints
@@ -56,12 +58,17 @@ class Gathered:
         return {modality: dataclasses.replace(self, results=part) for modality, part in parts.items()}
 
 
-def gather(folder: str | Path) -> Gathered:
+def gather(folder: str | Path, redact: bool = False) -> Gathered:
     """Read whatever a folder holds: `results.json` itself, those of the folders below it, or an experiment's cells.
 
-    The file of a single cell does as well.
+    The file of a single cell does as well. `redact` leaves the private texts and images out.
     """
-    place = Path(folder)
+    with redacting(redact):
+        found = _gather(Path(folder))
+    return dataclasses.replace(found, results=list(map(redacted, found.results))) if redact else found
+
+
+def _gather(place: Path) -> Gathered:
     if place.suffix == ".json" and (cell := read_cell(place, EndedCell)) is not None and cell.results is not None:
         return Gathered(place.with_suffix(""), [_ended_as(cell.results, cell.status)])
     if not place.is_dir():
@@ -91,10 +98,15 @@ def _of_an_experiment(place: Path) -> tuple[list[Results], list[Missing]]:
     cells = {cell.id: cell for cell in read_cells(place)}
     results = [_ended_as(cell.results, cell.status) for cell in cells.values() if cell.results is not None]
     without = [cell for cell in cells.values() if cell.results is None and cell.job.kind == "audit"]
-    missing = [Missing(f"{cell.id} ({cell.status}: {cell.error})", _scenario_of(cell.job.spec)) for cell in without]
+    missing = [Missing(f"{cell.id} ({cell.status}: {_why(cell)})", _scenario_of(cell.job.spec)) for cell in without]
     plan = read_plan(place)
     unrun = [name for name in plan.cells if name not in cells and name not in plan.trainings]
     return results, [*missing, *(Missing(f"{name} (not run)", lambda _: False) for name in unrun)]
+
+
+def _why(cell: EndedCell) -> str | None:
+    """Why a cell has no result; if it ran without redaction its error may quote texts."""
+    return cell.error if cell.job.spec.redact or cell.error is None else private(cell.error)
 
 
 def _ended_as(results: Results, status: Status) -> Results:

@@ -12,9 +12,9 @@ from torch import Tensor
 from gradleak.attacks.inversion.training import Training, TrainSettings
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.tensor_files import read_header
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import MAX_MANIFEST_BYTES
-from gradleak.updates.tensor_files import read_header
 from gradleak.updates.update import Update
 from gradleak.version import __version__
 

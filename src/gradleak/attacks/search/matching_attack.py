@@ -102,7 +102,7 @@ class MatchingAttack(Attack):
             options=options,
             model=model,
             engine=_engine(options, cases, model, budget),
-            prior=load_prior(options.prior if uses_prior else "none", model, progress),
+            prior=load_prior(options.prior if uses_prior else "none", model, progress, budget),
             seeds=[case.seed for case in cases],
             guesses=[case.guesses for case in cases],
             hints=[self._hints(case, model) for case in cases],

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.tensor_files import check_finite
 from gradleak.models.base import fingerprint_of
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import Form, bare, difference
 from gradleak.updates.manifest import Known, Manifest
-from gradleak.updates.tensor_files import check_finite
 from gradleak.updates.update import Update
 
 MODEL = "model"
