@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from sample import sample_results
 from scipy import stats
 
 from gradleak.audits.results import AttackInfo, Results
+from gradleak.core.console import SafeConsole
 from gradleak.report.compare import print_comparison, write_comparison
 from gradleak.scoring import pieces as module
 from gradleak.scoring.interval import mean_interval, student, welch
@@ -41,11 +41,10 @@ def ended(status: str, trials: int = 2, attack: str = "lamp-cos") -> Results:
 def printed(first: Results, second: Results, folder: Path) -> tuple[str, str, list[str]]:
     """What the terminal and the page say, and how the runs ended by the file."""
     found = compare([first], [second], ("a", "b"))
-    console = Console(file=io.StringIO(), width=160)
-    print_comparison(found, console)
+    print_comparison(found, SafeConsole(file=(told := io.StringIO()), width=160))
     page = write_comparison(found, folder).read_text()
     (difference,) = json.loads((folder / FILE).read_text())["differences"]
-    return console.file.getvalue(), page, difference["ended"]  # type: ignore[attr-defined]
+    return told.getvalue(), page, difference["ended"]
 
 
 def test_a_run_cut_short_is_named_everywhere(tmp_path: Path) -> None:
@@ -106,9 +105,8 @@ def test_names_without_capitals_could_not_be_looked_for(by: str, monkeypatch: py
 
 
 def words_of(results: Results) -> str:
-    console = Console(file=io.StringIO(), width=500)
-    print_verdict(judge([results]), console)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    print_verdict(judge([results]), SafeConsole(file=(told := io.StringIO()), width=500))
+    return told.getvalue()
 
 
 def test_one_sentence_with_a_capital_makes_them_sought(monkeypatch: pytest.MonkeyPatch) -> None:

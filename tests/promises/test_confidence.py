@@ -13,6 +13,7 @@ from tiny import TEXTS
 from gradleak import Client, TextModel, attack, score
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.attacks.search.explained import explained
+from gradleak.core.console import SafeConsole
 from gradleak.report.build import write_report
 from gradleak.report.reconstruction import print_reconstruction
 
@@ -73,5 +74,5 @@ def test_a_run_cut_short_is_a_warning_in_the_terminal(
     yellow = "\x1b[1;33m"
     for status in ("completed", "budget-exhausted", "interrupted"):
         found = Reconstruction(sentences=[Sentence(text="words", tokens=[1], confidence=0.5)], status=status)
-        print_reconstruction(found)
+        print_reconstruction(found, SafeConsole())
         assert (yellow in capsys.readouterr().out) == (status != "completed")

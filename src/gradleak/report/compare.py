@@ -31,7 +31,7 @@ CUT_SHORT = "A run that was cut short may have read less than it would have: the
 
 def cut_short(comparison: Comparison) -> list[str]:
     """Every run that did not come to its end, and what follows from it."""
-    found = [line for each in comparison.differences for line in each.cut_short]
+    found = [line for each in (*comparison.differences, *comparison.unchecked) for line in each.cut_short]
     return [*found, CUT_SHORT] if found else []
 
 

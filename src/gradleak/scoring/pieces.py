@@ -67,8 +67,7 @@ def pieces(truth: str, guess: str) -> Pieces:
     """
     names = _count(_names(truth), guess)
     blind = not names.total and truth == truth.lower() and bool(_WORD.search(truth))
-    by = "nothing" if blind else names_by()
-    return Pieces(names=names, numbers=_count(numbers(truth), guess), names_by=by)
+    return Pieces(names=names, numbers=_count(numbers(truth), guess), names_by="nothing" if blind else names_by())
 
 
 def pieces_held(truth: str, guess: str) -> list[str]:

@@ -37,17 +37,28 @@ class SentenceChange(_Model):
     change: float = Field(description="of the measure, second minus first")
 
 
-class Difference(_Model):
+class _InBoth(_Model):
     """One attack on one scenario in both runs."""
 
     scenario: str
     defense: str
     attack: str
+    ended: tuple[str, str] = Field(default=(COMPLETED, COMPLETED), description="how either run came to its end")
+
+    @property
+    def cut_short(self) -> list[str]:
+        """What is to be said of runs that did not come to their end."""
+        runs = zip(("first", "second"), self.ended, strict=True)
+        return [f"{self.attack} in the {name} run: {ended}" for name, ended in runs if ended != COMPLETED]
+
+
+class Difference(_InBoth):
+    """What the second run reads more or less of."""
+
     measure: str = Field(default="rougeL", description="the metric that is compared: rougeL, of images psnr")
     first: Interval = Field(description="its mean in the first run")
     second: Interval
     trials: tuple[int, int]
-    ended: tuple[str, str] = Field(default=(COMPLETED, COMPLETED), description="how either run came to its end")
     paired: bool = Field(description="whether both attacked the same batches, which makes the interval narrower")
     change: Interval = Field(description="second minus first, 95 % interval")
     outcome: Outcome
@@ -58,19 +69,10 @@ class Difference(_Model):
     def scale(self) -> Scale:
         return scale_by(self.measure)
 
-    @property
-    def cut_short(self) -> list[str]:
-        """What is to be said of runs that did not come to their end."""
-        runs = zip(("first", "second"), self.ended, strict=True)
-        return [f"{self.attack} in the {name} run: {ended}" for name, ended in runs if ended != COMPLETED]
 
+class UncheckedDifference(_InBoth):
+    """The same where a truth is missing: nothing tells which of them read more that is right."""
 
-class UncheckedDifference(_Model):
-    """One attack in both runs where a truth is missing: nothing tells which of them read more that is right."""
-
-    scenario: str
-    defense: str
-    attack: str
     first: ReadCounts
     second: ReadCounts
     alike: int | None = Field(description="sentences that both gave back; null where texts are masked")
@@ -172,6 +174,7 @@ def _unchecked(first: Attempt, second: Attempt) -> UncheckedDifference:
         scenario=first.place,
         defense=first.defense,
         attack=first.attack,
+        ended=(_ended(first), _ended(second)),
         first=ours,
         second=theirs,
         alike=alike,
