@@ -61,8 +61,8 @@ TEXTS: dict[Kind, str] = {
     "nothing-written": "film found no sentence that explains enough of the update",
     "rest-unknown": "matching was not tried: what remains of the update without the recovered sentences is not known",
     "size-unknown": "matching was not tried: it needs the batch size, which is not known",
-    "tokens-unknown": "of {tokens:.0f} tokens of the recovered sentences the tokenizer does not know what was "
-    "written there, and no certificate covers it",
+    "tokens-unknown": "the tokenizer does not know what was written in {tokens:.0f} places of the recovered "
+    "sentences, and no certificate covers it",
 }
 
 
