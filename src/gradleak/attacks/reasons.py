@@ -34,6 +34,8 @@ Kind = Literal[
     "nothing-written",
     "rest-unknown",
     "size-unknown",
+    "nothing-yet",
+    "stage-cut",
     "tokens-unknown",
 ]
 
@@ -61,6 +63,8 @@ TEXTS: dict[Kind, str] = {
     "nothing-written": "film found no sentence that explains enough of the update",
     "rest-unknown": "matching was not tried: what remains of the update without the recovered sentences is not known",
     "size-unknown": "matching was not tried: it needs the batch size, which is not known",
+    "nothing-yet": "the attack was ended before it had read anything",
+    "stage-cut": "{about} was ended by its share of the time before it had an answer",
     "tokens-unknown": "the tokenizer does not know what was written in {tokens:.0f} places of the recovered "
     "sentences, and no certificate covers it",
 }

@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
-from gradleak.audits.modality import GIVEN, Attacked, ControlScores, Truth, completed, method_of, modality_of
-from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
+from gradleak.audits.modality import (
+    GIVEN,
+    MODALITIES,
+    Attacked,
+    ControlScores,
+    Truth,
+    completed,
+    method_of,
+    modality_of,
+)
+from gradleak.audits.redact import redact
+from gradleak.audits.results import Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
+from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.clients.sender import Sender
-from gradleak.core.budget import Budget
-from gradleak.core.environment import describe
+from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret, read_secret, user_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
-from gradleak.scoring.interval import Interval, bootstrap
-from gradleak.scoring.metric import by_metric
-from gradleak.scoring.metrics import prepare_metrics, range_of
+from gradleak.scoring.metrics import prepare_metrics
 from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
 UPDATES_SHARE = 0.3
+# The share of the time that making updates may take before it is the attack's turn.
+MAKING_SHARE = 0.3
 
 
 def audit(
@@ -62,17 +72,23 @@ def audit(
         spec = validated(AuditSpec, {**settings, **named}, "audit")
     if isinstance(data, str | Path):
         spec, data = spec.with_(data=str(data)), None
-    target = model if isinstance(model, Target) else None
+    limit = spec.time_limit() if budget is None else Budget.of(budget)
+    with redacting(spec.redact):
+        return _audit(spec, model if isinstance(model, Target) else None, data, limit, progress)
+
+
+def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, progress: Progress) -> Results:
     # Refuse bad settings before any work.
     modality = modality_of_source(spec.model) if target is None else target.modality
     spec = completed(spec, modality)
     prepare_metrics(modality, spec.metrics, progress)
+    offer = MODALITIES.get(modality)
+    progress.begin("reading data", 0)
+    # Before the model: a file that is wrong is an error at once.
+    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     if target is None:
         target = load_target(spec, progress)
-    offer = modality_of(target)
-    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
-    limit = spec.time_limit() if budget is None else Budget.of(budget)
-    (results,) = audit_together([case], target, method_of(spec, target.modality), budget=limit, progress=progress)
+    (results,) = audit_together([case], target, method_of(spec, target.modality), budget=budget, progress=progress)
     return results
 
 
@@ -83,11 +99,12 @@ def load_target(spec: AuditSpec, progress: Progress = SILENT) -> Target:
 
 @dataclass(frozen=True)
 class AuditCase:
-    """One audit ready to run: its settings, and the data that they name."""
+    """One audit ready to run: its settings, the data that they name, and trials that were measured before."""
 
     spec: AuditSpec
     data: Any
     in_memory: bool = False
+    kept: Sequence[Trial] = ()
 
     @functools.cached_property
     def secret(self) -> Secret:
@@ -95,25 +112,39 @@ class AuditCase:
         return run_secret(self.spec)
 
 
+# Told of the trials of each audit, by its number, whenever some more are measured.
+Measured = Callable[[Sequence[tuple[int, Trial]]], None]
+
+
 def audit_together(
     cases: Sequence[AuditCase],
     model: Target,
     method: Attack,
     *,
+    one_by_one: bool = False,
+    measured: Measured = lambda _: None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
 ) -> list[Results]:
     """Several audits of one model by one attack, each with the result it has alone up to rounding.
 
-    All updates go to the attack together: a pass over few tokens costs little more than one over fewer.
+    All updates go to the attack together: a pass over few tokens costs little more than one over fewer. With
+    `one_by_one` the first trial of every audit is measured before the second, each with its share of the time, so
+    that there is something to keep whenever it is stopped.
     """
+    budget = budget or Budget()
+    progress.begin("preparing", 0)
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
-    budget = budget or Budget()
-    for portion in _portions([(side, i) for side in sides for i in range(side.spec.trials)], model):
-        updates = [side.update(i, progress) for side, i in portion]
+    attacking, closing = budget.before_closing(), budget.closing()
+    portions = _portions(_open(sides), model, one_by_one)
+    for number, waiting in enumerate(portions):
+        portion, updates = _begun(waiting, budget, progress)
+        if not portion:
+            continue
+        own = attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking
         context = AttackContext(
-            [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary({side for side, _ in portion})
+            [side.attack_seeds[i] for side, i in portion], own, progress, _auxiliary({side for side, _ in portion})
         )
         answers = run_attack(method, updates, model, context)
         trials = [
@@ -121,10 +152,30 @@ def audit_together(
             for (side, i), update, answer in zip(portion, updates, answers, strict=True)
         ]
         data = [side.case.data for side, _ in portion]
-        controls = modality_of(model).control(method, trials, model, data, progress)
-        for (side, i), trial, control in zip(portion, trials, controls, strict=True):
-            side.measure(i, trial, control)
-    return [side.results(method) for side in sides]
+        controls = modality_of(model).control(method, trials, model, data, closing, progress)
+        progress.begin("scoring", len(trials), "trials")
+        for done, ((side, i), trial, control) in enumerate(zip(portion, trials, controls, strict=True), start=1):
+            side.measure(i, trial, control, closing)
+            progress.advance(done)
+        progress.end()
+        measured([(sides.index(side), side.trials[i]) for side, i in portion])
+    return [side.results(method, budget.reason) for side in sides]
+
+
+def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waiting, list[Update]]:
+    """The trials that there is time for, with their updates: at least one of every audit."""
+    portion: list[tuple[ClientSide, int]] = []
+    updates: list[Update] = []
+    making = budget.part(MAKING_SHARE)
+    progress.begin("making updates", len(waiting), "updates")
+    for side, i in waiting:
+        first = not side.trials and all(side is not other for other, _ in portion)
+        if first or not making.late:
+            portion.append((side, i))
+            updates.append(side.update(i, progress))
+            progress.advance(len(updates))
+    progress.end()
+    return portion, updates
 
 
 def run_secret(spec: AuditSpec) -> Secret:
@@ -151,7 +202,8 @@ class ClientSide:
         self.seeds = self._seeds(self.spec.seed)
         own = self.spec.attack_seed
         self.attack_seeds = self.seeds if own is None else self._seeds(own)
-        self.trials: list[Trial] = []
+        self.trials: dict[int, Trial] = {trial.index: trial for trial in case.kept}
+        self.observed: Observed | None = None
 
     def _seeds(self, seed: int) -> list[int]:
         return [derive_seed(seed, "trial", i) for i in range(self.spec.trials)]
@@ -164,46 +216,27 @@ class ClientSide:
     def update(self, i: int, progress: Progress) -> Update:
         """What the client sends of a batch."""
         update = self.modality.update(self.client, self.batches[i], self.secret(i))
-        if i == 0:
+        if self.observed is None:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
+            self.model.announce(progress)
             progress.message(self.observed.sentence)
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
-        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self.secret(i))
+        return Attacked(self.spec, self.batches[i], update, answer, self.seeds[i], self.client, self.secret(i))
 
-    def measure(self, i: int, trial: Attacked[Any], control: ControlScores) -> None:
+    def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
-        answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
-        scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
-        self.trials.append(
-            Trial(
-                index=i,
-                seed=self.attack_seeds[i],
-                status=answer.status,
-                truth=truth.examples,
-                labels=truth.labels,
-                reconstruction=answer,
-                pairs=scored.pairs,
-                scores=scored.metrics,
-                control_scores=control.scores,
-                control_pieces=control.pieces,
-                seconds=answer.seconds,
-                peak_memory_mb=answer.peak_memory_mb,
-                **self.modality.facts(trial, self.model),
-            )
-        )
+        self.trials[i] = measured(i, self.attack_seeds[i], trial, control, self.model, budget)
 
-    def results(self, method: Attack) -> Results:
-        """All trials, once they are measured, with the means over them."""
-        spec, model, trials = self.spec, self.model, self.trials
+    def results(self, method: Attack, reason: StopReason) -> Results:
+        """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
+        spec, model, trials = self.spec, self.model, [self.trials[i] for i in sorted(self.trials)]
+        if self.observed is None:  # every trial was kept from before
+            self.update(0, SILENT)
         scenario = Scenario(
-            model=model.name,
-            family=model.family,
-            task=model.task,
-            model_fingerprint=model.fingerprint,
-            parameters=sum(p.numel() for p in model.parameters().values()),
+            **about_model(model),
             data=GIVEN if self.case.in_memory else spec.data,
             **self.modality.about(self.case.data, model),
             batch_size=spec.batch_size,
@@ -213,20 +246,11 @@ class ClientSide:
             defenses=list(self.defenses),
             known=list(self.known),
             observed=self.observed,
+            notes=list(model.notes),
         )
-        unfinished = [trial.status for trial in trials if trial.status != "completed"]
-        return Results(
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            status=unfinished[0] if unfinished else "completed",
-            environment=describe(model.device),
-            scenario=scenario,
-            attack=AttackInfo(name=spec.attack or method.name, options=method.options.model_dump()),
-            trials=trials,
-            summary=_intervals([trial.scores for trial in trials]),
-            control=_intervals([trial.control_scores for trial in trials]),
-            found=_intervals([trial.found for trial in trials]),
-            secret=self.case.secret.hex,
-        )
+        name, secret = spec.attack or method.name, self.case.secret.hex
+        results = as_results(scenario, name, method, model, trials, reason=reason, secret=secret)
+        return redact(results) if spec.redact else results
 
 
 def _auxiliary(sides: Iterable[ClientSide]) -> Any:
@@ -237,7 +261,24 @@ def _auxiliary(sides: Iterable[ClientSide]) -> Any:
     return first
 
 
-def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Iterator[list[tuple[ClientSide, int]]]:
+Waiting = Sequence[tuple[ClientSide, int]]
+
+
+def _open(sides: Sequence[ClientSide]) -> Waiting:
+    """The trials to run. Audits that run together are rounded together, so none of them leaves out one alone."""
+    kept = set[int].intersection(*(set(side.trials) for side in sides))
+    return [(side, i) for side in sides for i in range(side.spec.trials) if i not in kept]
+
+
+def _portions(waiting: Waiting, model: Target, one_by_one: bool) -> list[Waiting]:
+    """Which trials are measured at the same time."""
+    if not one_by_one:
+        return list(_fitting(waiting, model))
+    numbers = sorted({i for _, i in waiting})
+    return [part for n in numbers for part in _fitting([(side, i) for side, i in waiting if i == n], model)]
+
+
+def _fitting(waiting: Waiting, model: Target) -> Iterator[Waiting]:
     """As many updates at a time as fit into memory; each is made whole before it is cut to what is observed."""
     sizes = {name: p.numel() * p.element_size() for name, p in model.parameters().items()}
     room = UPDATES_SHARE * free_memory(model.device) - sum(sizes.values())
@@ -250,8 +291,5 @@ def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Itera
             portion, held = [], 0
         portion.append((side, i))
         held += needed
-    yield portion
-
-
-def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}
+    if portion:
+        yield portion

@@ -204,10 +204,12 @@ def parse_options(pairs: Any) -> dict[str, Any]:
     >>> parse_options(["steps=400", "prior=none"])
     {'steps': '400', 'prior': 'none'}
     """
-    options = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = str(pair).partition("=")
         if not equals or not key.strip():
             raise GradleakError(f"option {pair!r} is not of the form key=value")
+        if key.strip() in options:
+            raise GradleakError(f"option {key.strip()!r} is given twice")
         options[key.strip()] = value.strip()
     return options

@@ -8,6 +8,7 @@ import torch
 
 from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
+from gradleak.core.privacy import private
 from gradleak.core.secret import Secret
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -57,13 +58,13 @@ def class_number(model: TextModel, label: int | str) -> int:
         names = {str(k).lower(): int(v) for k, v in (model.module.config.label2id or {}).items()}
         if label.lower() not in names:
             raise GradleakError(
-                f"label {label!r} is not a class of {model.name}; it has {', '.join(names)}, or the "
+                f"label {private(repr(label))} is not a class of {model.name}; it has {', '.join(names)}, or the "
                 f"numbers 0 to {model.num_labels - 1}"
             )
         return names[label.lower()]
     if not 0 <= label < model.num_labels:
         raise GradleakError(
-            f"label {label} is out of range: {model.name} has classes 0 to {model.num_labels - 1} "
+            f"label {private(str(label))} is out of range: {model.name} has classes 0 to {model.num_labels - 1} "
             "(a new head can have more: --num-labels)"
         )
     return label

@@ -58,8 +58,8 @@ def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     if unknown and sum(pair.lost for pair in trial.pairs) == trial.lost:
         return unknown  # the rest was read
     facts = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
-    if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
-        facts.append(("tokens-only", {}))
+    if not facts and "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
+        facts = [("tokens-only", {})]
     return [*(facts or _of_the_search(trial, reasons)), *unknown]
 
 
@@ -106,7 +106,8 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
     if covered and scenario.client.name == "fedavg":
         # With dropout, noise or rounding on top, the distance does not say how much of it local steps make.
         alone = scenario.client.mode == "eval" and not hiding
-        yield "local-steps", {"steps": scenario.client.steps(scenario.batch_size), **(distance if alone else {})}
+        steps = scenario.client.steps(scenario.batch_size or 1)
+        yield "local-steps", {"steps": steps, **(distance if alone else {})}
 
 
 def _obstacle(kind: ObstacleKind, each: list[dict[str, float]], attempt: Attempt) -> Obstacle:

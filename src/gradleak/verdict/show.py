@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gradleak.core.console import SafeConsole
+from gradleak.core.output import visible
 from gradleak.core.text import counted, enumerated
-from gradleak.verdict.model import Level, ScenarioVerdict, Verdict
-from gradleak.verdict.sentences import attack_words, leaked_words, obstacle_words, strongest_of
+from gradleak.verdict.model import Level, ScenarioVerdict, Unchecked, Verdict
+from gradleak.verdict.sentences import attack_words, most_tokens, obstacle_words, scenario_words, strongest_of
 
 STYLES: dict[Level, str] = {
     "critical": "bold red", "high": "red", "moderate": "yellow", "unfinished": "magenta", "unclear": "cyan",
@@ -21,7 +22,7 @@ IN_FULL = 3
 ALWAYS = ("defence", "level", "leak", "guessing", "whole")
 
 
-def print_verdict(verdict: Verdict, console: Console) -> None:
+def print_verdict(verdict: Verdict, console: SafeConsole) -> None:
     """One scenario in full; of many a table first, then the worst in full."""
     if len(verdict.scenarios) > 1:
         console.print(scenario_table(verdict))
@@ -30,6 +31,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     if len(verdict.scenarios) > IN_FULL:
         rest = len(verdict.scenarios) - IN_FULL
         console.print(f"\n{counted(rest, 'more scenario')} in full in verdict.json and in the report.")
+    for each in verdict.unchecked:
+        print_unchecked(each, console, named=len(verdict.scenarios) + len(verdict.unchecked) > 1)
     if verdict.missing:
         few = ", ".join(verdict.missing[:IN_FULL])
         more = ", ..." if len(verdict.missing) > IN_FULL else ""
@@ -40,12 +43,12 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(f"\n{verdict.caveat}", style="dim")
 
 
-def print_scenario(scenario: ScenarioVerdict, console: Console, named: bool = False) -> None:
+def print_scenario(scenario: ScenarioVerdict, console: SafeConsole, named: bool = False) -> None:
     console.print()
     if named:
-        console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim", markup=False, highlight=False)
-    console.print(scenario.headline, style=STYLES[scenario.level], markup=False, highlight=False)
-    for line in leaked_words(strongest_of(scenario)):
+        console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim")
+    console.print(scenario.headline, style=STYLES[scenario.level])
+    for line in scenario_words(scenario):
         _line(line, console)
     for attack in scenario.attacks:
         if len(scenario.attacks) > 1:
@@ -54,6 +57,18 @@ def print_scenario(scenario: ScenarioVerdict, console: Console, named: bool = Fa
             _line(f"{attack.attack} did not read more: {why}", console)
     if scenario.change:
         _line(scenario.change, console)
+
+
+def print_unchecked(unchecked: Unchecked, console: SafeConsole, named: bool = False) -> None:
+    """A recorded update without a truth."""
+    console.print()
+    if named:
+        console.print(
+            f"{unchecked.scenario}, defence {unchecked.defense}", style="dim", markup=False, highlight=False
+        )
+    console.print(unchecked.headline, style=STYLES[unchecked.level], markup=False, highlight=False)
+    for why in unchecked.obstacles:
+        _line(f"{unchecked.attack} did not read more: {why}", console)
 
 
 def scenario_table(verdict: Verdict) -> Table:
@@ -77,17 +92,19 @@ def _measures(verdict: Verdict) -> str:
 
 
 def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
-    best = strongest_of(scenario)
+    best, named = strongest_of(scenario), most_tokens(scenario.attacks)
     pieces = best.leaked.pieces
-    counts = [None, None] if pieces is None else [pieces.names, pieces.numbers]
+    names = None if pieces is None or pieces.names_by == "nothing" else pieces.names
+    counts = [names, None if pieces is None else pieces.numbers]
     return {
-        "scenario": Text(scenario.scenario),
-        "defence": Text(scenario.defense),
+        "scenario": Text(visible(scenario.scenario)),
+        "defence": Text(visible(scenario.defense)),
         "level": Text(scenario.level, style=STYLES[scenario.level]),
-        "strongest": Text(best.attack),
+        "strongest": Text(visible(best.attack)),
         "leak": Text(best.scale.format(best.leak)),
         "guessing": Text(best.scale.format(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
+        "tokens": Text("–" if named is None or named.tokens is None else f"{named.tokens.recall.mean:.0f} %"),
         **{
             name: Text("–" if count is None else f"{count.found}/{count.total}")
             for name, count in zip(("names", "numbers"), counts, strict=True)
@@ -95,5 +112,5 @@ def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
     }
 
 
-def _line(text: str, console: Console) -> None:
-    console.print(Padding(Text(text), (0, 0, 0, 2)))
+def _line(text: str, console: SafeConsole) -> None:
+    console.print(Padding(visible(text), (0, 0, 0, 2)))
