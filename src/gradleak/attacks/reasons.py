@@ -65,8 +65,8 @@ TEXTS: dict[Kind, str] = {
     "size-unknown": "matching was not tried: it needs the batch size, which is not known",
     "nothing-yet": "the attack was ended before it had read anything",
     "stage-cut": "{about} was ended by its share of the time before it had an answer",
-    "tokens-unknown": "of {tokens:.0f} tokens of the recovered sentences the tokenizer does not know what was "
-    "written there, and no certificate covers it",
+    "tokens-unknown": "the tokenizer does not know what was written in {tokens:.0f} places of the recovered "
+    "sentences, and no certificate covers it",
 }
 
 

@@ -148,8 +148,8 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
             )
         case "tokens-unknown":
             return (
-                f"of {numbers['tokens']:.0f} tokens of the texts the tokenizer does not know what was written there: "
-                "no update holds it"
+                f"the tokenizer does not know all tokens of the texts (about {numbers['tokens']:.2g} of a trial): "
+                "what was written there is in no update"
             )
         case "tokens-only":
             return "it looks for tokens, not for sentences, or had too few of them to write any"
