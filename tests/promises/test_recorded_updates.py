@@ -182,8 +182,10 @@ def test_a_truth_that_does_not_fit_loses_nothing(place: Path, tmp_path: Path) ->
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["texts", "labels", "images", "x"]), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["texts", "labels", "images", "x"]), inner, max_size=3)
+        ),
         max_leaves=8,
     )
 )
