@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from blobs import SMALL, blobs, small_model, write_npz
-from rich.console import Console
 from torch import nn
 
 from gradleak import (
@@ -32,6 +31,7 @@ from gradleak.audits.results import load_results
 from gradleak.audits.spec import AuditSpec
 from gradleak.cli import main
 from gradleak.core.budget import Budget
+from gradleak.core.console import SafeConsole
 from gradleak.data.pictures import Pictures
 from gradleak.defenses import parse_defenses
 from gradleak.experiments.recipes.table import markdown
@@ -150,7 +150,7 @@ def test_an_audit_from_data_to_page(data, tmp_path, attack):
     assert "images of the same kind" in page
     assert "its tokenizer" not in page
     stream = io.StringIO()
-    print_results(results, Console(file=stream, width=120))
+    print_results(results, SafeConsole(file=stream, width=120))
     assert "MSE" in stream.getvalue()
     assert "image/png" not in render(Gathered(tmp_path, [redact(results)])) + redact(results).model_dump_json()
 

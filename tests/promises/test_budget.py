@@ -161,6 +161,13 @@ def test_a_part_is_late_with_the_whole():
         part.check()
 
 
+def test_the_main_work_leaves_time_for_closing():
+    whole = Budget(100)
+    assert whole.before_closing().seconds == pytest.approx(93, abs=0.5)
+    assert Budget(1).before_closing().seconds == pytest.approx(0.8, abs=0.05)
+    assert Budget().before_closing().seconds is None
+
+
 def test_closing_ends_after_the_end():
     whole = Budget(0)
     assert whole.over

@@ -7,7 +7,7 @@ from sample import sample_results
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.attacks.reasons import reason_fields
 from gradleak.audits.results import AttackInfo, Results, Trial
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
 from gradleak.verdict.model import AttackVerdict, Leaked, TokensRead
@@ -27,8 +27,8 @@ def audit(leaks, *, attack="auto", options=None, control=5.0, seed=0, scenario=N
             "attack": AttackInfo(name=attack, options=options or {}),
             "status": trials[-1].status,
             "trials": trials,
-            "summary": {name: bootstrap([t.scores[name] for t in trials]) for name in trials[0].scores},
-            "control": {name: bootstrap([t.control_scores[name] for t in trials]) for name in trials[0].scores},
+            "summary": {name: mean_interval([t.scores[name] for t in trials]) for name in trials[0].scores},
+            "control": {name: mean_interval([t.control_scores[name] for t in trials]) for name in trials[0].scores},
         }
     )
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from invented import audit
-from rich.console import Console
 from scipy import stats
 
 from gradleak import GradleakError
+from gradleak.core.console import SafeConsole
 from gradleak.report.compare import print_comparison, write_comparison
 from gradleak.scoring.interval import welch
 from gradleak.verdict.compare import FILE, Comparison, compare
@@ -56,9 +56,10 @@ def test_it_is_printed_and_written(tmp_path):
     hostile = audit([80, 90])
     hostile.trials[0].pairs[0].reconstruction = "<script>alert(1)</script>"
     found = compare([hostile], [audit([20, 10])], NAMES)
-    console = Console(file=io.StringIO(), width=160)
+    stream = io.StringIO()
+    console = SafeConsole(file=stream, width=160)
     print_comparison(found, console)
-    assert "reads less" in console.file.getvalue() or "no clear change" in console.file.getvalue()
+    assert "reads less" in stream.getvalue() or "no clear change" in stream.getvalue()
     page = write_comparison(found, tmp_path).read_text()
     assert "<script" not in page
     assert "alert(1)" in page.replace("</span>", "").replace('<span class="miss">', "")

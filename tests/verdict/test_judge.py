@@ -5,9 +5,9 @@ import re
 
 import pytest
 from invented import audit
-from rich.console import Console
 
 from gradleak import GradleakError
+from gradleak.core.console import SafeConsole
 from gradleak.report.terminal import print_results
 from gradleak.report.wording import remarks
 from gradleak.scoring.interval import Interval
@@ -20,9 +20,10 @@ LOW = [5, 6, 4, 5, 6, 5, 4, 6, 5, 5]
 
 
 def shown(verdict):
-    console = Console(file=io.StringIO(), width=160)
+    stream = io.StringIO()
+    console = SafeConsole(file=stream, width=160)
     print_verdict(verdict, console)
-    return console.file.getvalue()
+    return stream.getvalue()
 
 
 def test_seeds_of_one_attack_are_pooled_and_copies_are_not_counted_twice():
@@ -134,9 +135,10 @@ def test_folders(tmp_path):
 
 def test_scores_keep_their_meanings_where_there_is_room():
     for width, there in ((80, False), (160, True)):
-        console = Console(file=io.StringIO(), width=width)
+        stream = io.StringIO()
+        console = SafeConsole(file=stream, width=width)
         print_results(audit([30, 40]), console)
-        text = console.file.getvalue()
+        text = stream.getvalue()
         assert ("longest run of words in the right order" in text) == there
         assert "…" not in text
 

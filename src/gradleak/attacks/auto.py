@@ -24,6 +24,7 @@ from gradleak.attacks.search.matching_attack import MatchingAttack
 from gradleak.attacks.search.subspace import Subspace
 from gradleak.attacks.spans.certify import attention_parts
 from gradleak.core.budget import Stopped, StopReason
+from gradleak.core.errors import GradleakError
 from gradleak.core.supervision import supervised
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.text import TextModel
@@ -73,7 +74,12 @@ class Auto(Attack):
                 for number in numbers:
                     answers[number] = answers[number].model_copy(update={"status": budget.reason})
                 continue
-            matched = attack.run(rest, model, _beside(context, numbers, answers, attack.name))
+            try:
+                matched = attack.run(rest, model, _beside(context, numbers, answers, attack.name))
+            except GradleakError as error:  # such as too little memory: what was found before it stands
+                for number in numbers:
+                    answers[number].add_reasons(Reason(kind="nothing-to-match", about=str(error)))
+                continue
             for number, more in zip(numbers, matched, strict=True):
                 answers[number] = _merged(answers[number], more, attack.name)
         return [_with_tokens(answer, bag, model) for answer, bag in zip(answers, bags, strict=True)]

@@ -44,7 +44,7 @@ class Control(Attack):
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         """Of updates that the time did not suffice for, an answer without a sentence that says so; never of all."""
-        prior = load_prior(self.options.prior, model, context.progress)
+        prior = load_prior(self.options.prior, model, context.progress, context.budget)
         frame = len(model.prefix) + len(model.suffix)
         guesses: list[Reconstruction] = []
         for update, seed in zip(updates, context.seeds, strict=True):

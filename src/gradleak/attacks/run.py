@@ -14,7 +14,7 @@ from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.peak import peak_memory
-from gradleak.core.progress import SILENT, Progress
+from gradleak.core.progress import SILENT, Progress, redacted
 from gradleak.core.seeds import derive_seed
 from gradleak.core.supervision import supervised
 from gradleak.data.pictures import Pictures
@@ -69,18 +69,20 @@ def run_attack(
 
     An attack that does not end with its budget is ended, and what it has kept by then is its answer.
     """
-    method = method.prepared(model)
+    method, context = method.prepared(model), replace(context, progress=redacted(context.progress))
     _check(method, updates, model, context)
     reconstructions: list[Reconstruction] = []
     for portion, own in context.portions(updates, method.at_once):
         started = time.monotonic()
         kept = _Kept(len(portion))
         own = replace(own, keep=kept)
+        own.progress.begin(method.name, 0)
         with peak_memory(model.device) as memory:
             try:
                 answers = supervised(functools.partial(method.run, portion, model, own), own.budget)
             except Stopped:
                 answers = kept.answers(own.budget.reason)
+        own.progress.end()
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}

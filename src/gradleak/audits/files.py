@@ -8,15 +8,18 @@ from typing import NamedTuple
 from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import MODALITIES, Attacked, Truth, completed, method_of, modality_of
+from gradleak.audits.redact import redact
 from gradleak.audits.results import Results, Scenario, Trial, load_results, observed
-from gradleak.audits.run import load_target
+from gradleak.audits.run import call_secret, load_target
 from gradleak.audits.spec import AuditSpec
 from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.audits.truth import check_place, read_truth
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, write_text
+from gradleak.core.files import beside, fill_text, output_folder, replacing
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret, read_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_text_model, modality_of_source
@@ -37,18 +40,30 @@ class AttackedUpdate(NamedTuple):
 
 
 def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> tuple[Path, Path]:
-    """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it."""
+    """Draw one batch, make its update, write the folder, and the truth into `<folder>.truth.json` beside it.
+
+    The client draws from a new secret each time, which is part of the truth; a spec that names the truth file as its
+    secret makes the same update again.
+    """
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
+    secret = Secret.draw() if spec.secret is None else read_secret(spec.secret)
+    place = beside(out, ".truth.json")
     with output_folder(out) as folder:
         modality = MODALITIES.get(modality_of_source(spec.model))
+        progress.begin("reading data", 0)
         data = modality.read(spec)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
+        progress.begin("making the update", 0)
         (batch,) = modality.draw(spec, data, model)
-        update = modality.update(modality.client(spec, model), batch, spec.seed)
+        truth, client = modality.truth(batch, model), modality.client(spec, model)
+        update = modality.update(client, batch, call_secret(secret, spec.seed, 0, client, truth))
+        truth = truth.model_copy(update={"secret": secret.hex})
+        with replacing(place) as scratch:
+            fill_text(scratch, truth.model_dump_json(indent=2, exclude_unset=True) + "\n")
+            update.save(folder)
+        model.announce(progress)
         progress.message(observed(update, spec.observe, model).sentence)
-        update.save(folder)
-        text = modality.truth(batch, model).model_dump_json(indent=2, exclude_unset=True) + "\n"
-        return folder, write_text(folder.with_name(f"{folder.name}.truth.json"), text)
+    return folder, place
 
 
 def attack_update(
@@ -59,6 +74,14 @@ def attack_update(
     The data of the spec is not the private one, but what the attacker holds of the same kind. The truth is read when
     the attack has ended; if it turns out to be unfit, what was read back is not lost for that.
     """
+    with redacting(spec.redact):
+        attacked = _attack_update(update, spec, truth, budget, progress)
+    return attacked._replace(results=redact(attacked.results)) if spec.redact else attacked
+
+
+def _attack_update(
+    update: Path, spec: AuditSpec, truth: Path | None, budget: Budget, progress: Progress
+) -> AttackedUpdate:
     if truth is not None:
         check_place(truth)  # before the attack, which may take hours
     modality_name = modality_of_source(spec.model)
@@ -72,7 +95,10 @@ def attack_update(
         if modality.auxiliary(held) is None:
             raise GradleakError(f"the data holds nothing that an attack on {spec.model} could learn from")
     auxiliary = None if held is None else modality.auxiliary(held)
+    progress.begin("reading the update", 0)
     shared = load_update(update, model)
+    progress.end()
+    model.announce(progress)
     for line in shared.manifest.provenance():
         progress.message(line)
     seed, method = derive_seed(spec.seed, 0), method_of(spec, model.modality).prepared(model)
@@ -142,7 +168,7 @@ def _scenario(
     )
 
 
-def score_files(folder: Path, truth: Path, spec: AuditSpec) -> Score:
+def score_files(folder: Path, truth: Path, spec: AuditSpec, progress: Progress = SILENT) -> Score:
     """Compare what `attack` wrote into a folder with the truth."""
     results = load_results(folder)
     if len(results.trials) != 1:
@@ -151,7 +177,8 @@ def score_files(folder: Path, truth: Path, spec: AuditSpec) -> Score:
         raise GradleakError(f"{folder} is redacted: there is no text left to compare")
     kept = read_truth(truth)
     # Texts are compared as the model's tokens tell them apart; pictures need no model.
-    model = load_text_model(_source(results, spec)) if kept.modality == "text" else None
+    model = load_text_model(_source(results, spec), progress=progress) if kept.modality == "text" else None
+    progress.begin("scoring", 0)
     return MODALITIES.get(kept.modality).score(results.trials[0].reconstruction, kept, model, spec.metrics)
 
 

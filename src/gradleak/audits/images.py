@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
@@ -16,9 +17,11 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
 from gradleak.data.pictures import Pictures, disjoint, from_uris, read_pictures
+from gradleak.data.texts import BUILT_IN, KINDS
 from gradleak.models.image import ImageModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.score import Score
@@ -41,6 +44,10 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     unused = frozenset({"task", "num_labels", "text_column", "label_column", "max_tokens", "window"})
 
     def read(self, spec: AuditSpec) -> ImageData:
+        if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:
+            raise GradleakError(
+                f"{spec.model} reads images, and {spec.data} holds texts; give --data an .npz of images"
+            )
         return ImageData(*read_pictures(image_file(spec.data)))
 
     def given(self, data: Any) -> ImageData:
@@ -75,8 +82,8 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def client(self, spec: AuditSpec, model: ImageModel) -> ImageClient:
         return ImageClient(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: ImageClient, batch: Pictures, seed: int) -> Update:
-        return client.update(batch, seed)
+    def update(self, client: ImageClient, batch: Pictures, secret: Secret) -> Update:
+        return client.update(batch, secret)
 
     def learner(self, data: ImageData, model: ImageModel) -> ImageLearner:
         return ImageLearner(data.private)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, Reconstruction
@@ -17,6 +17,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.core.registry import Registry
+from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
 from gradleak.scoring.metrics import choose_metrics
@@ -44,7 +45,7 @@ class ControlScores(NamedTuple):
 
 @dataclass(frozen=True)
 class Attacked(Generic[Batch]):
-    """One trial after the attack: the private batch, its update, what the attack made of it, and the seeds.
+    """One trial after the attack: the private batch, its update, what the attack made of it, seed and secret.
 
     Who made an update that was recorded elsewhere is not known here: it has no client.
     """
@@ -55,7 +56,7 @@ class Attacked(Generic[Batch]):
     reconstruction: Reconstruction
     seed: int
     client: Sender | None = None
-    client_seed: int = 0
+    secret: Secret | None = None
 
 
 class Modality(ABC, Generic[Model, Data, Batch]):
@@ -108,8 +109,8 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         """The client that the spec describes."""
 
     @abstractmethod
-    def update(self, client: Any, batch: Batch, seed: int) -> Update:
-        """What the client sends of a batch."""
+    def update(self, client: Any, batch: Batch, secret: Secret) -> Update:
+        """What the client sends of a batch; all that it draws comes from the secret."""
 
     @abstractmethod
     def learner(self, data: Data, model: Model) -> Learner[Any]:
@@ -150,6 +151,17 @@ class Truth(BaseModel, extra="forbid"):
     texts: list[str] | None = None
     images: list[str] | None = None
     labels: list[int] | None = None
+    secret: str | None = Field(
+        default=None, description="of the client's dropout and noise: with it the same command makes the same update"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Truth:
+        if not self.examples or (self.texts and self.images):
+            raise ValueError("it must hold texts or images")
+        if self.labels is not None and len(self.labels) != len(self.examples):
+            raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
+        return self
 
     @property
     def examples(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from gradleak.attacks.base import Reconstruction
 from gradleak.audits.results import Results, Trial
 from gradleak.models.tasks import Modality
 from gradleak.scoring.named import Named
@@ -25,12 +26,29 @@ class _Masker:
 
 
 def redact(results: Results) -> Results:
-    """A copy with all texts masked and all token lists emptied; images are taken out."""
+    """A copy with all texts masked and all token lists emptied; images and the clients' secret are taken out."""
     if results.redacted:
         return results
-    mask = _MASKS[results.scenario.modality]
-    trials = [mask(trial) for trial in results.trials]
-    return results.model_copy(update={"trials": trials, "redacted": True})
+    trials = [redact_trial(trial, results.scenario.modality) for trial in results.trials]
+    return results.model_copy(update={"trials": trials, "redacted": True, "secret": None})
+
+
+def redact_trial(trial: Trial, modality: Modality) -> Trial:
+    """A copy of one trial with its texts masked, or its images taken out; what is masked stays as it is."""
+    return _MASKS[modality](trial)
+
+
+def redact_answer(answer: Reconstruction) -> Reconstruction:
+    """The same for what an attack read back from an update whose truth nobody has."""
+    return _masked_answer(answer.model_copy(update={"images": []}), _Masker())
+
+
+def _masked_answer(answer: Reconstruction, mask: _Masker) -> Reconstruction:
+    """Notes that are the text of a reason hold no words of others; what else an attack has to say may."""
+    sentences = [s.model_copy(update={"text": mask(s.text), "tokens": []}) for s in answer.sentences]
+    known = {reason.text for reason in answer.reasons}
+    notes = [note if note in known else mask(note) for note in answer.notes]
+    return answer.model_copy(update={"sentences": sentences, "bag": {}, "counts": {}, "notes": notes})
 
 
 def _masked(trial: Trial) -> Trial:
@@ -39,16 +57,13 @@ def _masked(trial: Trial) -> Trial:
         pair.model_copy(update={"truth": mask(pair.truth), "reconstruction": mask(pair.reconstruction)})
         for pair in trial.pairs
     ]
-    sentences = [s.model_copy(update={"text": mask(s.text), "tokens": []}) for s in trial.reconstruction.sentences]
     return trial.model_copy(
         update={
             "pairs": pairs,
             "truth": [mask(text) for text in trial.truth],
             "named": _only_counts(trial.named),
             "control_named": _only_counts(trial.control_named),
-            "reconstruction": trial.reconstruction.model_copy(
-                update={"sentences": sentences, "bag": {}, "counts": {}}
-            ),
+            "reconstruction": _masked_answer(trial.reconstruction, mask),
         }
     )
 

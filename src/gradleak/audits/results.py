@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.rows import pair_rows
@@ -13,6 +13,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.reading import read_model
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
@@ -77,6 +78,7 @@ class Scenario(_Model):
     defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
     observed: Observed | None = Field(default=None, description="the tensors the attacker sees; null in old results")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
+    notes: list[str] = Field(default_factory=list, description="what is to be known of the model, such as a new head")
 
     @property
     def modality(self) -> Modality:
@@ -129,6 +131,10 @@ class Trial(_Model):
         description="mean of 1 - cos over parameters between the update and the gradient of the true batch",
     )
     tokens: int | None = Field(default=None, description="tokens of the true batch, special ones counted")
+    lost: int | None = Field(
+        default=None,
+        description="those of them that the tokenizer does not know: what they stood for is lost",
+    )
     signal: float | None = Field(default=None, description="norm of the update without the noise of defences")
     noise: float | None = Field(default=None, description="norm that this noise is expected to have; 0 for none")
     seconds: float
@@ -161,11 +167,27 @@ class Results(_Model):
     summary: dict[str, Interval]
     control: dict[str, Interval]
     found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
+    secret: str | None = Field(
+        default=None,
+        description="that the clients' dropout and noise came from: `--secret` takes this file and repeats the audit "
+        "on another machine; null if redacted",
+    )
 
     @property
     def scored(self) -> bool:
         """Whether a truth was there to compare with."""
         return any(trial.scores for trial in self.trials)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Results:
+        """Every score of the summary stands beside its control; what an audit is judged by is in every trial."""
+        judged = {self.scenario.scale.metric, self.scenario.scale.whole} & self.summary.keys()
+        trials = [table for trial in self.trials for table in (trial.scores, trial.control_scores)]
+        lacking = sorted(self.summary.keys() - self.control.keys())
+        lacking += sorted(name for name in judged if any(name not in table for table in trials))
+        if lacking:
+            raise ValueError(f"{lacking[0]} stands in the summary, and not in the control or not in every trial")
+        return self
 
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
@@ -212,11 +234,6 @@ def observed(update: Update, selection: str, model: Target) -> Observed:
 def load_results(folder: str | Path) -> Results:
     """Read the results of an audit back."""
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not path.exists():
         raise GradleakError(f"{folder} holds no {FILE}; give the folder an audit wrote")
-    try:
-        return Results.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path} is not a gradleak result: {where}: {first['msg']}") from error
+    return read_model(path, Results, "a gradleak result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
@@ -17,6 +18,7 @@ from gradleak.clients.text import Client, class_number
 from gradleak.core.budget import Budget, Stopped
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.core.supervision import supervised
 from gradleak.data.corpora import read_rows
@@ -33,6 +35,9 @@ from gradleak.training.text import TextLearner
 from gradleak.updates.manifest import Known
 from gradleak.updates.update import Update
 
+# The kind of file that images come in.
+IMAGES = ".npz"
+
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10
 # What its first draw may still take when the time is over.
@@ -46,6 +51,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     training = TextLearner.__module__
 
     def read(self, spec: AuditSpec) -> Rows:
+        if Path(spec.data).suffix.lower() == IMAGES:
+            raise GradleakError(f"{spec.data} holds images, and {spec.model} reads text; give --model one of images")
         return read_rows(spec.data, spec.text_column, spec.label_column)
 
     def given(self, data: Any) -> Rows:
@@ -83,8 +90,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     def client(self, spec: AuditSpec, model: TextModel) -> Client:
         return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: Any, batch: TextBatch, seed: int) -> Update:
-        return client.update(batch.texts, batch.labels, seed)
+    def update(self, client: Any, batch: TextBatch, secret: Secret) -> Update:
+        return client.update(batch.texts, batch.labels, secret)
 
     def learner(self, data: Rows, model: TextModel) -> TextLearner:
         return TextLearner(data, model)
@@ -102,6 +109,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
             "found": inferred_accuracy(answer, truth.labels, batch.lengths, tokens),
             "named": tokens,
             "tokens": sum(batch.lengths),
+            "lost": sum(map(model.lost, batch.sentences())),
         }
         if budget.over:  # the others need passes of the client
             return facts
@@ -111,14 +119,11 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def _strength(self, trial: Attacked[TextBatch]) -> dict[str, float]:
         """Signal and noise, which only the client that made the update can tell."""
-        if trial.client is None:
+        client, secret = trial.client, trial.secret
+        if client is None or secret is None:
             return {}
-        sent = strength(
-            trial.client,
-            trial.update,
-            len(trial.batch.texts),
-            lambda other: self.update(other, trial.batch, trial.client_seed),
-        )
+        size = len(trial.batch.texts)
+        sent = strength(client, trial.update, size, lambda other: self.update(other, trial.batch, secret))
         return {"signal": sent.signal, "noise": sent.noise}
 
     def control(
@@ -145,6 +150,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         updates = [different[those[number]] for _, number in order]
         prior = "ngram" if method.prior == "none" else method.prior
         guesses = self._guess(prior, updates, seeds, model, budget, progress)
+        progress.begin("scoring the control", 0)
         own: dict[ControlKey, list[Reconstruction]] = defaultdict(list)
         for (_, number), guess in zip(order, guesses, strict=True):
             own[those[number]].append(guess)

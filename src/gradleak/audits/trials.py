@@ -12,7 +12,7 @@ from gradleak.audits.results import AttackInfo, Results, Scenario, Trial
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
 from gradleak.models.base import Target
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.scoring.metric import by_metric
 from gradleak.scoring.metrics import range_of
 
@@ -49,9 +49,14 @@ def as_results(
     method: Attack,
     model: Target,
     trials: list[Trial],
+    *,
     reason: StopReason = "completed",
+    secret: str | None = None,
 ) -> Results:
-    """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
+    """All trials, once they are measured, with the means over them; `reason` is why some were not begun.
+
+    `secret` is what the clients drew from.
+    """
     unfinished = [trial.status for trial in trials if trial.status != "completed"]
     if len(trials) < scenario.trials:
         unfinished.append("interrupted" if reason == "interrupted" else "budget-exhausted")
@@ -62,9 +67,10 @@ def as_results(
         scenario=scenario,
         attack=AttackInfo(name=attack, options=method.options.model_dump()),
         trials=trials,
-        summary=_intervals([trial.scores for trial in trials]),
-        control=_intervals([trial.control_scores for trial in trials]),
-        found=_intervals([trial.found for trial in trials]),
+        summary=intervals([trial.scores for trial in trials]),
+        control=intervals([trial.control_scores for trial in trials]),
+        found=intervals([trial.found for trial in trials]),
+        secret=secret,
     )
 
 
@@ -79,5 +85,6 @@ def about_model(model: Target) -> dict[str, Any]:
     }
 
 
-def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}
+def intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    """The mean of every metric over trials, with its interval."""
+    return {name: mean_interval(values, *range_of(name)) for name, values in by_metric(scores).items()}

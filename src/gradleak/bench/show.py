@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from gradleak.bench.engine import as_json, bench_engine, candidates_memory, growth
 from gradleak.bench.figure import growth_figure
+from gradleak.core.console import SafeConsole
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.core.progress import Progress
@@ -54,11 +54,11 @@ def run_engine_bench(
             f"{row.peak_extra_mb:,.0f} MB",
             f"{row.share_of_matrix_throughput:.0%}",
         )
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     memory = candidates_memory("bert-base") if "bert-base" in models else None
     if memory is not None:
-        console.print(f"200 candidates on bert-base: {memory:,.0f} MB extra at the peak", highlight=False)
+        console.print(f"200 candidates on bert-base: {memory:,.0f} MB extra at the peak")
     curves = growth(models[0], progress) if svg_file is not None or json_file is not None else None
     if json_file is not None:
         write_text(json_file, json.dumps(as_json(rows, curves, memory), indent=2) + "\n")

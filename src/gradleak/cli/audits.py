@@ -10,6 +10,7 @@ import typer
 from gradleak.cli.app import app
 from gradleak.cli.options import AUDIT, takes
 from gradleak.cli.session import finish, live
+from gradleak.core.output import say
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -26,8 +27,8 @@ def demo(
     """Show a leak: twelve invented private sentences, read back whole from three of MiniLM's updates."""
     from gradleak.audits.spec import AuditSpec
 
-    typer.echo("Three clients each train MiniLM on four private sentences and share only the gradient.")
-    typer.echo("The attack sees that gradient and the public model. It never sees the sentences.\n")
+    say("Three clients each train MiniLM on four private sentences and share only the gradient.")
+    say("The attack sees that gradient and the public model. It never sees the sentences.", "")
     run_and_show(AuditSpec(trials=3, batch_size=4, seed=seed, out=out))
 
 
@@ -49,11 +50,11 @@ def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The u
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
     from gradleak.audits.files import capture_update
     from gradleak.audits.spec import load_spec
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         folder, truth = capture_update(load_spec(None, given), out, progress)
-    typer.echo(f"update  {folder}\ntruth   {truth}")
+    say(f"update  {folder}", f"truth   {truth}")
 
 
 @app.command()
@@ -81,7 +82,7 @@ def attack(
     limit = spec.time_limit()
     with results_folder(spec) as folder:
         results, problem = live(limit, lambda progress: attack_update(update, spec, truth, limit, progress))
-        write_and_show(results, spec, folder)
+        write_and_show(results, folder)
     if problem is not None:
         raise problem
     finish(limit)
@@ -97,9 +98,12 @@ def score(
     """Compare what an attack read back with the truth, sentence by sentence or image by image."""
     from gradleak.audits.files import score_files
     from gradleak.audits.spec import load_spec
+    from gradleak.report.live import LiveProgress
     from gradleak.report.reconstruction import print_score
 
-    print_score(score_files(folder, truth, load_spec(None, given)))
+    with LiveProgress() as progress:
+        scored = score_files(folder, truth, load_spec(None, given), progress)
+    print_score(scored)
 
 
 def run_and_show(spec: AuditSpec) -> None:
@@ -108,7 +112,7 @@ def run_and_show(spec: AuditSpec) -> None:
     limit = spec.time_limit()
     with results_folder(spec) as folder:
         results = live(limit, lambda progress: run(spec, budget=limit, progress=progress))
-        write_and_show(results, spec, folder)
+        write_and_show(results, folder)
     finish(limit)
 
 
@@ -122,13 +126,11 @@ def results_folder(spec: AuditSpec) -> AbstractContextManager[Path]:
     return output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}")
 
 
-def write_and_show(results: Results, spec: AuditSpec, folder: Path) -> None:
-    """Write a run's results, masked if that was asked for, and show them with their verdict and page."""
-    from gradleak.audits.redact import redact
+def write_and_show(results: Results, folder: Path) -> None:
+    """Write a run's results and show them with their verdict and page."""
     from gradleak.cli.verdicts import show
     from gradleak.verdict.gather import Gathered
 
-    results = redact(results) if spec.redact else results
     place = results.save(folder)
     show(Gathered(folder, [results]))
-    typer.echo(f"results  {place}")
+    say(f"results  {place}")

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.command import App
 from gradleak.cli.options import BudgetText
 from gradleak.cli.session import finish, live
+from gradleak.core.output import say
 
-bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
+bench_app = App("Measure speed, as ratios within one run, and trust.")
 app.add_typer(bench_app, name="bench")
 
 
@@ -25,7 +27,7 @@ def bench_engine(
 ) -> None:
     """The factor engine against the plain one, interleaved in one run."""
     from gradleak.bench.show import run_engine_bench
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         run_engine_bench(tuple(models.split(",")), seconds, json, svg, precision, progress)
@@ -41,7 +43,7 @@ def bench_beam(
 ) -> None:
     """The beam search of `film` against the plain way (full vocabulary, no cache), interleaved in one run."""
     from gradleak.bench.beam import bench_beam as run
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         progress.begin(f"{model}: beam search", 1)
@@ -49,7 +51,7 @@ def bench_beam(
         progress.end()
     slow, fast = found.tokens_per_second
     ratio = found.ratio
-    typer.echo(
+    say(
         f"{model}, {beams} beams, {bag} tokens, {length} long: {fast:,.0f} tokens a second against {slow:,.0f}, "
         f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
     )
@@ -72,7 +74,7 @@ def bench_trust(
     limit = Budget.of(budget)
     settings = {"workers": workers, "together": together, "seed": seed}
     found = live(limit, lambda progress: run(folder, model, kills, **settings, budget=limit, progress=progress))
-    typer.echo(str(found))
+    say(*str(found).splitlines())
     finish(limit)
     if not found.held:
         raise typer.Exit(1)
@@ -86,11 +88,11 @@ def bench_store(
 ) -> None:
     """Plan, write and look over a large sweep's cells, all with one result: what the driver and the disk bear."""
     from gradleak.bench.store import bench_store as run
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         found = run(folder, model, cells, progress)
-    typer.echo(str(found))
+    say(*str(found).splitlines())
 
 
 @bench_app.command("lti")
@@ -103,15 +105,15 @@ def bench_lti(
 ) -> None:
     """Hashed gradients in a batch and kept, against one at a time in every epoch, interleaved in one run."""
     from gradleak.bench.lti import bench_lti as run
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         progress.begin(f"{model}: hashed gradients", 1)
         found = run(model, batch, length, epochs, seconds)
         progress.end()
-    typer.echo(f"{model}, {found.coordinates:,} coordinates to {found.bins:,} bins, {batch} sequences of {length}")
+    say(f"{model}, {found.coordinates:,} coordinates to {found.bins:,} bins, {batch} sequences of {length}")
     for what, ratio in (("one epoch", found.once), (f"{epochs} epochs, kept", found.epochs)):
-        typer.echo(
+        say(
             f"{what}: {1 / ratio.fast_seconds:,.0f} sequences a second against {1 / ratio.slow_seconds:,.0f}, "
             f"{ratio.ratio:.1f} times (95 % interval {ratio.low:.1f} to {ratio.high:.1f}, {ratio.rounds} rounds)"
         )

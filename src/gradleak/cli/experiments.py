@@ -10,6 +10,7 @@ import typer
 from gradleak.cli.app import app
 from gradleak.cli.options import AUDIT, BudgetText, RunFlags, takes
 from gradleak.cli.session import drop_unset, perform
+from gradleak.core.output import say
 
 if TYPE_CHECKING:
     from gradleak.experiments.checkpoints.result import Checkpoints
@@ -26,7 +27,7 @@ RUNS = Path("gradleak-runs")
 
 @app.command()
 @takes(
-    names=("model", "trials", "seed", "device", "options"),
+    names=("model", "trials", "seed", "secret", "device", "options"),
     run=True,
     helps={"model": "Another model than the recipe's."},
 )
@@ -56,19 +57,19 @@ def reproduce(
 
 
 def _show_recipe(result: Reproduced) -> None:
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.experiments.frontier.table import print_utility
     from gradleak.experiments.recipes.table import print_recipe, write_markdown
 
+    place = write_markdown(result)
     print_recipe(result)
-    typer.echo(f"table  {write_markdown(result)}")
+    say(f"table  {place}")
     if result.utility is not None:
-        print_utility(result.utility, Console())
+        print_utility(result.utility, SafeConsole())
 
 
 @app.command()
-@takes("model", "loading", "data", names=("client", "seed"), run=True)
+@takes("model", "loading", "data", names=("client", "seed", "secret"), run=True)
 def utility(
     given: dict[str, Any],
     flags: RunFlags,
@@ -103,17 +104,16 @@ def utility(
 
 
 def _show_utility(result: UtilityResults, folder: Path) -> None:
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.experiments.frontier.table import print_utility
 
     place = result.save(folder)
-    print_utility(result, Console())
-    typer.echo(f"results  {place}")
+    print_utility(result, SafeConsole())
+    say(f"results  {place}")
 
 
 @app.command()
-@takes(names=("model", "data", "trials", "seed", "device"), run=True)
+@takes(names=("model", "data", "trials", "seed", "secret", "device"), run=True)
 def frontier(
     given: dict[str, Any],
     flags: RunFlags,
@@ -131,14 +131,13 @@ def frontier(
 
 
 def _show_frontier(result: Frontier, folder: Path) -> None:
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.experiments.frontier.table import print_frontier
     from gradleak.report.frontier import write_frontier
 
     page = write_frontier(result, folder)
-    print_frontier(result, Console())
-    typer.echo(f"page    {page}\nfigure  {folder / 'frontier.svg'}")
+    print_frontier(result, SafeConsole())
+    say(f"page    {page}", f"figure  {folder / 'frontier.svg'}")
 
 
 @app.command("map")
@@ -158,14 +157,13 @@ def leak_map(
 
 
 def _show_map(result: LeakMap, folder: Path) -> None:
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.experiments.map.table import print_map
     from gradleak.report.leakmap import write_map
 
     page = write_map(result, folder)
-    print_map(result, Console())
-    typer.echo(f"page    {page}\nfigure  {folder / 'map.svg'}")
+    print_map(result, SafeConsole())
+    say(f"page    {page}", f"figure  {folder / 'map.svg'}")
 
 
 @app.command("checkpoints")
@@ -190,14 +188,13 @@ def audit_checkpoints(
 
 
 def _show_checkpoints(result: Checkpoints, folder: Path) -> None:
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.experiments.checkpoints.table import print_checkpoints
     from gradleak.report.checkpoints import write_checkpoints
 
     page = write_checkpoints(result, folder)
-    print_checkpoints(result, Console())
-    typer.echo(f"page    {page}\nfigure  {folder / 'checkpoints.svg'}")
+    print_checkpoints(result, SafeConsole())
+    say(f"page    {page}", f"figure  {folder / 'checkpoints.svg'}")
 
 
 @app.command()
@@ -219,11 +216,10 @@ def sweep(
 
 
 def _show_sweep(result: SweepResult) -> None:
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.experiments.sweep.table import CSV_FILE, print_table
 
-    print_table(result.lines, Console())
-    typer.echo(", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
-    typer.echo(f"table  {result.folder / CSV_FILE}\ncells  {result.folder / 'cells'}")
-    typer.echo(f"what it means: gradleak verdict {result.folder}; with a page: gradleak report {result.folder}")
+    print_table(result.lines, SafeConsole())
+    say(", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
+    say(f"table  {result.folder / CSV_FILE}", f"cells  {result.folder / 'cells'}")
+    say(f"what it means: gradleak verdict {result.folder}; with a page: gradleak report {result.folder}")

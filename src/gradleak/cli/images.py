@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.core.output import say
 
 
 @app.command()
@@ -22,4 +23,4 @@ def grid(
 
     with output_folder(out) as place:
         page, drawing = write_grid(folders, place, images)
-    typer.echo(f"page    {page}\nfigure  {drawing}")
+    say(f"page    {page}", f"figure  {drawing}")

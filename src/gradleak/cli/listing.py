@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gradleak.core import assets
+from gradleak.core.console import SafeConsole
 from gradleak.core.errors import GradleakError
+from gradleak.core.output import say
 from gradleak.core.registry import Registry
 
 
@@ -28,9 +29,9 @@ def print_assets() -> None:
             "yes" if assets.is_cached(asset) else "no",
             "\n".join(str(source) for source in asset.sources),
         )
-    console = Console()
+    console = SafeConsole()
     console.print(table)
-    console.print(f"cache: {assets.cache_folder()}", style="dim", highlight=False)
+    console.print(f"cache: {assets.cache_folder()}", style="dim")
 
 
 def print_models() -> None:
@@ -52,19 +53,19 @@ def print_models() -> None:
 def print_attacks() -> None:
     from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
 
-    for title, registry in (("", ATTACKS), ("\nOn image models:\n", IMAGE_ATTACKS)):
-        _print(*([Text(title, style="bold")] if title else []))
-        _print(*_for_each(registry, lambda name, kind: _print(_settings(name, kind.summary, kind.Options))))
+    _print(*_all(ATTACKS, lambda name, kind: [_settings(name, kind.summary, kind.Options)]))
+    _print(Text("\nOn image models:\n", style="bold"))
+    _print(*_all(IMAGE_ATTACKS, lambda name, kind: [_settings(name, kind.summary, kind.Options)]))
 
 
 def print_defenses() -> None:
     from gradleak.defenses import DEFENSES
     from gradleak.defenses.base import Defense
 
-    def show(name: str, kind: type[Defense]) -> None:
-        _print(_settings(name, kind.summary, kind), Text(f"The attacker learns {kind.reveals}.\n", style="dim"))
+    def shown(name: str, kind: type[Defense]) -> list[Table | Text]:
+        return [_settings(name, kind.summary, kind), Text(f"The attacker learns {kind.reveals}.\n", style="dim")]
 
-    _print(*_for_each(DEFENSES, show))
+    _print(*_all(DEFENSES, shown))
 
 
 def print_metrics() -> None:
@@ -91,7 +92,14 @@ def print_recipes() -> None:
     from gradleak.experiments.recipes.recipe import load_recipe, recipe_names
 
     for name in recipe_names():
-        print(f"{name}  {load_recipe(name).title}")
+        say(f"{name}  {load_recipe(name).title}")
+
+
+def _all(registry: Registry[Any], make: Callable[[str, Any], list[Table | Text]]) -> list[Table | Text]:
+    """What is to be printed of every entry, then what is broken."""
+    parts: list[Table | Text] = []
+    broken = _for_each(registry, lambda name, kind: parts.extend(make(name, kind)))
+    return [*parts, *broken]
 
 
 def _for_each(registry: Registry[Any], show: Callable[[str, Any], None]) -> list[Text]:
@@ -128,6 +136,6 @@ def _table(title: str | Text, *headings: str) -> Table:
 
 
 def _print(*parts: Table | Text) -> None:
-    console = Console()
+    console = SafeConsole()
     for part in parts:
-        console.print(part, highlight=False)
+        console.print(part)

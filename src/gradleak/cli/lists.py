@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.command import App
 from gradleak.core.errors import GradleakError
+from gradleak.core.output import say
 
-assets_app = typer.Typer(help="Pinned weights and corpora: list, fetch, locate.", no_args_is_help=True)
+assets_app = App("Pinned weights and corpora: list, fetch, locate.")
 app.add_typer(assets_app, name="assets")
 
 
@@ -57,11 +59,11 @@ def assets_list() -> None:
 def assets_pull(names: Annotated[list[str], typer.Argument(help="Assets to fetch.")]) -> None:
     """Fetch assets into the cache, if they are not there yet."""
     from gradleak.core import assets
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     for name in names:
         with LiveProgress() as progress:
-            typer.echo(f"{name}  {assets.pull(name, progress)}")
+            say(f"{name}  {assets.pull(name, progress)}")
 
 
 @assets_app.command("path")
@@ -71,4 +73,4 @@ def assets_path(name: Annotated[str, typer.Argument(help="An asset.")]) -> None:
 
     if not assets.is_cached(assets.find(name)):
         raise GradleakError(f"asset {name!r} is not in the cache; fetch it with: gradleak assets pull {name}")
-    typer.echo(assets.pull(name))
+    say(assets.pull(name))

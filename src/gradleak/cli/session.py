@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from gradleak.core.output import say
+
 if TYPE_CHECKING:
     from gradleak.cli.options import RunFlags
     from gradleak.core.budget import Budget
@@ -26,7 +28,9 @@ SHOWN = 30
 INTERRUPTED = 130
 # What work as a whole may take after its budget is over, to hand back and score what it has: seconds, and a share of
 # the budget. The attack in it is ended sooner.
-OVERTIME_SECONDS, OVERTIME_SHARE = 3.5, 0.1
+OVERTIME_SECONDS, OVERTIME_SHARE = 3.7, 0.1
+# Seconds from then until it is left to itself.
+LAST = 0.6
 
 
 def drop_unset(**values: Any) -> dict[str, Any]:
@@ -41,19 +45,19 @@ def live(budget: Budget, work: Callable[[Any], Result]) -> Result:
     from gradleak.core.budget import Stopped
     from gradleak.core.errors import GradleakError
     from gradleak.core.supervision import supervised
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     def stop(number: int, frame: FrameType | None) -> None:
         if budget.interrupted:
             os._exit(INTERRUPTED)
         budget.interrupt()
-        progress.message("stopping; what was found so far is kept. Ctrl-C again ends at once.")
+        progress.notice("stopping; what was found so far is kept. Ctrl-C again ends at once.")
 
     previous = signal.signal(signal.SIGINT, stop)
     try:
-        with LiveProgress() as progress:
-            grace = OVERTIME_SECONDS + OVERTIME_SHARE * (budget.seconds or 0.0)
-            return supervised(functools.partial(work, progress), budget, grace=grace)
+        with LiveProgress(budget=budget) as progress:
+            overtime = OVERTIME_SECONDS + OVERTIME_SHARE * (budget.seconds or 0.0)
+            return supervised(functools.partial(work, progress), budget, grace=overtime, patience=overtime + LAST)
     except Stopped:
         end = "Ctrl-C" if budget.interrupted else f"the budget of {budget.seconds:g} s"
         raise GradleakError(f"{end} came before anything could be kept") from None
@@ -93,7 +97,7 @@ def perform(
     finish(limit)
     failed = [cell for cell in read_cells(folder) if cell.status == "failed"]
     if failed:
-        typer.echo(f"{len(failed)} cells failed, the first: {failed[0].id}: {failed[0].error}", err=True)
+        say(f"{len(failed)} cells failed, the first: {failed[0].id}: {failed[0].error}", err=True)
         raise typer.Exit(1)
 
 
@@ -101,16 +105,16 @@ def _show_plan(experiment: Experiment[Any, Any], folder: Path, options: Any) -> 
     from gradleak.experiments.crews.local import workers_that_fit
     from gradleak.experiments.experiment import preview
     from gradleak.experiments.runner.estimate import in_words
-    from gradleak.report.terminal import LiveProgress
+    from gradleak.report.live import LiveProgress
 
     with LiveProgress() as progress:
         plan = preview(experiment, folder, options=options, progress=progress)
     for cell in plan.todo[:SHOWN]:
-        typer.echo(f"  {cell.job}")
+        say(f"  {cell.job}")
     if len(plan.todo) > SHOWN:
-        typer.echo(f"  ... and {len(plan.todo) - SHOWN} more")
+        say(f"  ... and {len(plan.todo) - SHOWN} more")
     done = ", ".join(f"{count} {status}" for status, count in sorted(plan.statuses.items())) or "none yet"
     count = options.workers if options.workers is not None else workers_that_fit(options.threads)
     groups = f" in {plan.groups} groups" if plan.groups < len(plan.todo) else ""
-    typer.echo(f"{plan.cells} cells; finished: {done}; to run: {len(plan.todo)}{groups}")
-    typer.echo(f"cost: {in_words(plan.estimate, len(plan.todo), count, options.limits)}")
+    say(f"{plan.cells} cells; finished: {done}; to run: {len(plan.todo)}{groups}")
+    say(f"cost: {in_words(plan.estimate, len(plan.todo), count, options.limits)}")

@@ -10,6 +10,7 @@ import typer
 from gradleak.cli.app import app
 from gradleak.cli.options import takes
 from gradleak.cli.session import drop_unset, finish, live
+from gradleak.core.output import say
 
 
 @app.command()
@@ -41,9 +42,10 @@ def finetune(
 
     spec = load_spec(None, given | {"data": data})
     limit = spec.time_limit()
-    rows = read_rows(data, spec.text_column, spec.label_column)
 
     def work(progress: Any) -> Any:
+        progress.begin("reading data", 0)
+        rows = read_rows(data, spec.text_column, spec.label_column)
         target = load_text_model(
             model or default_model(spec.task), task=spec.task, num_labels=spec.num_labels, device=spec.device,
             progress=progress,
@@ -109,9 +111,10 @@ def train_inverter(
     manifest, accuracy = live(limit, work)
     training = manifest.training
     if training.status != "completed":
-        typer.echo(f"stopped at step {training.step} of {settings.steps}; run the same command to continue")
-    typer.echo(
+        say(f"stopped at step {training.step} of {settings.steps}; run the same command to continue")
+    say(
         f"{100 * accuracy:.1f} % of held-out tokens, loss {training.best_loss:.3f} at step {training.best_step}, "
-        f"{training.seconds:.0f} s of training\ninverter  {out}"
+        f"{training.seconds:.0f} s of training",
+        f"inverter  {out}",
     )
     finish(limit)

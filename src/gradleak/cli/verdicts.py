@@ -9,6 +9,7 @@ import typer
 
 from gradleak.cli.app import app
 from gradleak.cli.options import Redact
+from gradleak.core.output import say
 
 if TYPE_CHECKING:
     from gradleak.verdict.gather import Gathered
@@ -19,36 +20,52 @@ Folder = Annotated[Path, typer.Argument(help="A folder an audit or an experiment
 @app.command()
 def verdict(folder: Folder) -> None:
     """Say how bad it is: the strongest attack against guessing, what leaked, and why attacks did not read more."""
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
+    from gradleak.report.live import LiveProgress
     from gradleak.verdict.gather import gather
     from gradleak.verdict.show import print_verdict
 
-    found = gather(folder)
-    judged = found.verdict
-    print_verdict(judged, Console())
-    typer.echo(f"\nverdict  {judged.save(found.folder)}")
+    with LiveProgress() as progress:
+        progress.begin("reading results", 0)
+        found = gather(folder)
+        progress.begin("judging", 0)
+        judged = found.verdict
+        place = judged.save(found.folder)
+    print_verdict(judged, SafeConsole())
+    say("", f"verdict  {place}")
 
 
 @app.command()
 def report(folder: Folder, redact: Redact = False) -> None:
     """Print a result again and write its page anew; of a folder of many, one page for all."""
-    show(_gathered(folder, redact))
+    from gradleak.report.live import LiveProgress
+    from gradleak.verdict.gather import gather
+
+    with LiveProgress() as progress:
+        progress.begin("reading results", 0)
+        found = gather(folder, redact)
+    show(found)
 
 
 def show(found: Gathered) -> None:
     """Print a single audit in full and of several the verdict; write `verdict.json` and the page."""
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.report.build import write_pages
+    from gradleak.report.live import LiveProgress
     from gradleak.report.terminal import print_results
     from gradleak.verdict.show import print_verdict
 
-    console, verdict = Console(), found.verdict
+    with LiveProgress() as progress:  # files first, so that nothing that happens to the output can stop them
+        progress.begin("judging", 0)
+        verdict = found.verdict
+        place = verdict.save(found.folder)
+        progress.begin("writing the report", 0)
+        page = write_pages(found)
+    console = SafeConsole()
     if len(found.results) == 1:
         print_results(found.results[0], console, sentences=20)
     print_verdict(verdict, console)
-    typer.echo(f"\nverdict  {verdict.save(found.folder)}\nreport   {write_pages(found)}")
+    say("", f"verdict  {place}", f"report   {page}")
 
 
 @app.command()
@@ -58,20 +75,14 @@ def export(
     redact: Redact = False,
 ) -> None:
     """Write every sentence with what was read back of it and its scores, or every image with its scores."""
+    from gradleak.report.live import LiveProgress
     from gradleak.report.rows import write_rows
-
-    typer.echo(f"written  {write_rows(_gathered(folder, redact).results, out)}")
-
-
-def _gathered(folder: Path, redact: bool) -> Gathered:
-    """The audits of a folder."""
-    import dataclasses
-
-    from gradleak.audits.redact import redact as redacted
     from gradleak.verdict.gather import gather
 
-    found = gather(folder)
-    return dataclasses.replace(found, results=list(map(redacted, found.results))) if redact else found
+    with LiveProgress() as progress:
+        progress.begin("reading results", 0)
+        place = write_rows(gather(folder, redact).results, out)
+    say(f"written  {place}")
 
 
 @app.command()
@@ -82,14 +93,20 @@ def compare(
     redact: Redact = False,
 ) -> None:
     """Compare two runs: what the second reads more or less of, by attack and by sentence or image."""
-    from rich.console import Console
-
+    from gradleak.core.console import SafeConsole
     from gradleak.core.files import output_folder
     from gradleak.report.compare import print_comparison, write_comparison
+    from gradleak.report.live import LiveProgress
     from gradleak.verdict.compare import compare as run
+    from gradleak.verdict.gather import gather
 
-    found = run(_gathered(first, redact).results, _gathered(second, redact).results, (str(first), str(second)))
-    print_comparison(found, Console())
+    page = None
+    with LiveProgress() as progress:
+        progress.begin("reading results", 0)
+        found = run(gather(first, redact).results, gather(second, redact).results, (str(first), str(second)))
     if out is not None:
         with output_folder(out) as folder:
-            typer.echo(f"page  {write_comparison(found, folder)}")
+            page = write_comparison(found, folder)
+    print_comparison(found, SafeConsole())
+    if page is not None:
+        say(f"page  {page}")

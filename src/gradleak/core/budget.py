@@ -135,8 +135,13 @@ class Budget:
         steps = None if self.steps is None else math.ceil(share * (self.steps - self._taken))
         return _Part(self, None if self.left is None else share * self.left, steps)
 
+    def before_closing(self) -> Budget:
+        """A budget for the main work, which leaves some time for what comes after it: the control, scores."""
+        left = self.left
+        return self if left is None else self.part(1 - min(_RESERVED_SHARE, _closing_time(self) / max(left, 1e-9)))
+
     def closing(self) -> Budget:
-        """A budget for the work after this one's end: the control, scores. It ends a little later."""
+        """A budget for the work after this one's end, should the main work have taken all. It ends a little later."""
         return _Closing(self)
 
     def limited(self, seconds: float | None, steps: int | None) -> Budget:
@@ -151,15 +156,20 @@ class Budget:
         return "budget-exhausted" if self.over else "completed"
 
 
-# What closing may take after the end: seconds, and a share of the whole time.
+# What closing may take: seconds, and a share of the whole time. The main work leaves at most so much of the rest.
 _CLOSING_SECONDS, _CLOSING_SHARE = 2.0, 0.05
+_RESERVED_SHARE = 0.2
+
+
+def _closing_time(budget: Budget) -> float:
+    return _CLOSING_SECONDS + _CLOSING_SHARE * (budget.seconds or 0.0)
 
 
 class _Closing(Budget):
     def __init__(self, whole: Budget) -> None:
         super().__init__()
         self._whole = whole
-        self._extra = _CLOSING_SECONDS + _CLOSING_SHARE * (whole.seconds or 0.0)
+        self._extra = _closing_time(whole)
 
     @property
     def left(self) -> float | None:

@@ -22,16 +22,17 @@ Result = TypeVar("Result")
 _left_behind: list[threading.Thread] = []
 
 
-def supervised(work: Callable[[], Result], budget: Budget, *, grace: float = GRACE) -> Result:
+def supervised(
+    work: Callable[[], Result], budget: Budget, *, grace: float = GRACE, patience: float = PATIENCE
+) -> Result:
     """What the work gives. If it does not end with its budget, `Stopped` is raised inside it, and then here.
 
     Work that looks at its budget ends by itself and gives the best it has. After `grace` seconds the exception ends
-    it at the next line of Python. A single call into a library cannot be ended: after two seconds more the work is
+    it at the next line of Python. A single call into a library cannot be ended: after `patience` seconds the work is
     left behind, and its thread ends when that call does.
     """
     task = _Task(work)
     task.start()
-    patience = grace + PATIENCE - GRACE
     try:
         while not task.done.wait(LOOK_EVERY):
             if budget.late > grace:

@@ -19,3 +19,13 @@ def counted(number: int, noun: str) -> str:
     ('1 trial', '2 trials')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.4), duration(75), duration(7300)
+    ('1s', '75s', '2h')
+    """
+    if seconds < 120:
+        return f"{max(1, round(seconds))}s"
+    return f"{round(seconds / 60)}m" if seconds < 7200 else f"{round(seconds / 3600)}h"

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.privacy import private
 from gradleak.core.registry import suggest
 
 BUILT_IN = "builtin"
+KINDS = (".txt", ".csv", ".tsv", ".jsonl")
 _TEXT_NAMES = ("text", "sentence", "content", "review")
 _LABEL_NAMES = ("label", "labels", "target", "class")
 
@@ -74,7 +76,7 @@ def _read(path: Path, text_column: str | None, label_column: str | None) -> Iter
         return _tabular(path, "," if kind == ".csv" else "\t", text_column, label_column)
     if kind == ".jsonl":
         return _json_lines(path, text_column, label_column)
-    raise GradleakError(f"{path}: unknown kind of file {kind!r}; known: .txt, .csv, .tsv, .jsonl")
+    raise GradleakError(f"{path}: unknown kind of file {kind!r}; known: {', '.join(KINDS)}")
 
 
 def _tabular(path: Path, delimiter: str, text_column: str | None, label_column: str | None) -> Iterator[Row]:
@@ -123,7 +125,7 @@ def _column(
         if 1 <= int(wanted) <= len(names):
             return int(wanted) - 1
         raise GradleakError(f"{path}: there is no column {wanted}; the file has {len(names)}")
-    raise GradleakError(f"{path}: there is no column {wanted!r}; {suggest(wanted, names)}")
+    raise GradleakError(f"{path}: there is no column {wanted!r}; {private(suggest(wanted, names))}")
 
 
 def _is_header(
@@ -160,7 +162,7 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
             assert text_at is not None
             text = entry[keys[text_at]]
             if not isinstance(text, str):
-                raise GradleakError(f"{path}: line {number}: {keys[text_at]!r} is not a text")
+                raise GradleakError(f"{path}: line {number}: {private(repr(keys[text_at]))} is not a text")
             if text.strip():
                 label = None if label_at is None else _label(entry[keys[label_at]], f"{path}: line {number}")
                 yield Row(text.strip(), label)

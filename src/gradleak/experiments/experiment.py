@@ -16,10 +16,12 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from gradleak.audits.results import Trial
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
+from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import Crew
 from gradleak.experiments.crews.inline import InlineCrew
@@ -82,6 +84,11 @@ class Finished:
         """The cell if it ran to its end: what a limit ended is never taken for what could be read."""
         return self.ended(cell) if self.statuses.get(cell.id) == "completed" else None
 
+    def trials_so_far(self, cell: Cell) -> Sequence[Trial]:
+        """The finished trials of a cell that has not ended; of one that a limit ended, none."""
+        part = None if cell.id in self.statuses else Store(self.folder).part(cell.id)
+        return () if part is None else part.trials
+
     def read(self, cell: Cell, kind: type[Kept]) -> Kept | None:
         """The part of an ended cell that `kind` wants; tables of thousands of cells do not load their trials."""
         return Store(self.folder).read(cell.id, kind)
@@ -122,13 +129,15 @@ def run_experiment(
 ) -> Summary:
     """Run every cell that is not finished yet, and sum all of them up.
 
-    Cells lie in the folder as they end and are not run again; another process may work in the same folder at the same
+    Cells lie in the folder as they end and are not run again, nor are the finished trials of those that did not end.
+    Another process may work in the same folder at the same
     time. A model or data given in Python stands in for what the spec names, and is known to this process alone, so it
     runs their cells itself.
     """
     options, folder = options or RunOptions(), Path(out)
     limit = experiment.audit.time_limit() if budget is None else Budget.of(budget)
-    with output_folder(folder), Store(folder) as store:
+    with redacting(experiment.audit.redact), output_folder(folder), Store(folder) as store:
+        progress.begin("planning", 0)
         subjects = Subjects(model=model, data=data, known=read_known(folder), progress=progress)
         cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
         write_known(subjects.known, folder)
@@ -136,12 +145,15 @@ def run_experiment(
         outlook = look(cells, store, options.limits, options.retry_failed)
         statuses = outlook.statuses
         if outlook.todo:
-            crew = options.crew or _crew(options, experiment.audit.device, subjects, limit, progress)
+            crew = options.crew or _crew(
+                options, experiment.audit.device, subjects, limit, progress, len(outlook.todo)
+            )
             total = len({cell.id for cell in cells})
             loop = Loop(store, crew, options.limits, outlook, total, experiment.kind)
             # Cells of this process show their own progress.
             loop.run(limit, SILENT if isinstance(crew, InlineCrew) else progress)
             statuses = loop.statuses
+    progress.begin("summing up", 0)
     finished = Finished(folder, cells, _status(cells, statuses, limit), statuses, subjects)
     return experiment.summarise(finished)
 
@@ -154,10 +166,12 @@ def write_plan(experiment: Experiment[Any, Any], cells: Sequence[Cell], folder: 
     return write_text(folder / PLAN, plan.model_dump_json(indent=1) + "\n")
 
 
-def _crew(options: RunOptions, device: str, subjects: Subjects, budget: Budget, progress: Progress) -> Crew:
+def _crew(
+    options: RunOptions, device: str, subjects: Subjects, budget: Budget, progress: Progress, total: int
+) -> Crew:
     """This process, or workers on this machine, each with its share of the memory, or of its own limit."""
     if options.executor == "inline" or subjects.in_memory:
-        return InlineCrew(options.threads, subjects, budget, progress)
+        return InlineCrew(options.threads, subjects, budget, progress, total)
     count = options.workers if options.workers is not None else workers_that_fit(options.threads)
     return LocalCrew(count, options.threads, planned_memory(options.limits, device, count))
 
@@ -199,15 +213,19 @@ def preview(
 ) -> Preview:
     """Plan an experiment and say what is left of it and what that will cost, without running or writing anything."""
     options, folder = options or RunOptions(), Path(out)
+    progress.begin("planning", 0)
     store, subjects = Store(folder), Subjects(known=read_known(folder), progress=progress)
-    cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
+    with redacting(experiment.audit.redact):
+        cells = plan_cells(experiment.jobs(subjects), subjects, options.threads, experiment.seeds)
     outlook = look(cells, store, options.limits, options.retry_failed)
     heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
     measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]
+    parts = {cell.id: part for cell in outlook.todo if (part := store.part(cell.id)) is not None}
+    kept = {name: len(part.trials) for name, part in parts.items()}
     return Preview(
         cells=len({cell.id for cell in cells}),
         statuses=dict(Counter(outlook.statuses.values())),
         todo=outlook.todo,
         groups=len(outlook.groups),
-        estimate=estimate(outlook.todo, measured, options.limits),
+        estimate=estimate(outlook.todo, measured, options.limits, kept),
     )

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.memory import SHARE, free_memory
 from gradleak.matching.capture import Capture, Gradients
 from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term
@@ -116,7 +117,8 @@ class FactorEngine:
         self.model = model
         self._budget = budget or Budget()
         self.distance = distance
-        self.memory = memory if memory is not None else int(SHARE * free_memory(model.device))
+        self._free = free_memory(model.device)
+        self.memory = memory if memory is not None else int(SHARE * self._free)
         targets = comparable(targets, distance)
         names = matched_parameters(model, targets, only)
         self._footprint, captured = self._probe()
@@ -323,6 +325,11 @@ class FactorEngine:
         tokens = width * batch
         activations, attention = self._footprint
         needed = copies * self.model.token_embedding.element_size() * tokens * (activations + width * attention)
+        if needed > self._free:
+            raise GradleakError(
+                f"matching {batch:,} sentences of {width} tokens needs about {needed / 1e9:,.1f} GB of memory, and "
+                f"{self._free / 1e9:,.1f} GB are free"
+            )
         return max(1, min(TOKENS_AT_ONCE // tokens, int(self.memory / needed)))
 
     def _probe(self) -> tuple[tuple[float, float], set[str]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
+from gradleak.core.privacy import private
 from gradleak.models.base import Target
 from gradleak.models.loading import Loading
 
@@ -108,7 +109,9 @@ class ImageModel(Target):
         """Refuse classes the model does not have."""
         unknown = [label for label in labels if not 0 <= label < self.num_labels]
         if unknown:
-            raise GradleakError(f"label {unknown[0]} is out of range: {self.name} has {self.num_labels} classes")
+            raise GradleakError(
+                f"label {private(str(unknown[0]))} is out of range: {self.name} has {self.num_labels} classes"
+            )
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Refuse images the model does not take."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,13 +30,12 @@ def write_report(
     the private texts and images out.
     """
     if isinstance(results, str | Path):
-        gathered = gather(results)
+        gathered = gather(results, redact)
     elif folder is None:
         raise GradleakError("say into which folder the report is to be written")
     else:
-        gathered = Gathered(Path(folder), [results] if isinstance(results, Results) else list(results))
-    if redact:
-        gathered = dataclasses.replace(gathered, results=[redacted(each) for each in gathered.results])
+        given = [results] if isinstance(results, Results) else results
+        gathered = Gathered(Path(folder), [redacted(each) if redact else each for each in given])
     return write_pages(gathered, None if folder is None else Path(folder))
 
 

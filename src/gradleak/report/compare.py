@@ -6,10 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from gradleak.core.console import SafeConsole
 from gradleak.core.files import write_text
 from gradleak.core.text import counted, enumerated
 from gradleak.report.build import templates
@@ -25,6 +24,15 @@ CAVEAT = (
     "Reads more or less means that the 95 % interval of the change does not hold zero: trial by trial where both "
     "runs attacked the same batches, else between the two means. No clear change is not proof of none."
 )
+
+
+CUT_SHORT = "A run that was cut short may have read less than it would have: the change is not between equals."
+
+
+def cut_short(comparison: Comparison) -> list[str]:
+    """Every run that did not come to its end, and what follows from it."""
+    found = [line for each in comparison.differences for line in each.cut_short]
+    return [*found, CUT_SHORT] if found else []
 
 
 def headline(comparison: Comparison) -> str:
@@ -49,7 +57,7 @@ def measures(comparison: Comparison) -> str:
     return enumerated(list(dict.fromkeys(each.scale.label for each in comparison.differences)))
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
+def print_comparison(comparison: Comparison, console: SafeConsole) -> None:
     title = f"{measures(comparison)}, first and second run, 95 % intervals"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for heading in ("scenario", "defence", "attack", "first", "second", "change", ""):
@@ -60,18 +68,20 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
             each.scale.format(each.second),
             each.scale.format_change(each.change),
         )
-        table.add_row(*map(Text, (each.scenario, each.defense, each.attack, *scores, each.outcome)))
+        table.add_row(each.scenario, each.defense, each.attack, *scores, each.outcome)
     if comparison.differences:
         console.print(table)
         for other in comparison.unchecked:
-            console.print(other.words, markup=False, highlight=False)
+            console.print(other.words)
     for each in comparison.differences:
         for key, (before, after) in each.settings.items():
-            console.print(f"  {each.attack}: {key} was {before}, is {after}", markup=False, highlight=False)
+            console.print(f"  {each.attack}: {key} was {before}, is {after}")
     for name, only in (("first", comparison.only_first), ("second", comparison.only_second)):
         if only:
-            console.print(f"Only in the {name} run: {'; '.join(only)}", markup=False, highlight=False)
-    console.print(headline(comparison), style="bold", markup=False, highlight=False)
+            console.print(f"Only in the {name} run: {'; '.join(only)}")
+    for line in cut_short(comparison):
+        console.print(f"⚠ {line}", style="bold yellow")
+    console.print(headline(comparison), style="bold")
     console.print(CAVEAT, style="dim")
 
 
@@ -85,6 +95,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
             comparison=comparison,
             headline=headline(comparison),
             measures=measures(comparison),
+            cut_short=cut_short(comparison),
             interval=interval,
             renderers=RENDERERS,
             shown=SHOWN,

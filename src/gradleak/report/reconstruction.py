@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from gradleak.attacks.base import Reconstruction
+from gradleak.core.console import SafeConsole
+from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
 from gradleak.scoring.score import Score
 
 UNPROVED = (
-    "Only what is certified is proved. A confidence is the attack's own measure, for matching how near its "
-    "embeddings lie to tokens: words that are wrong can have a high one."
+    "Only what is certified is proved. A confidence is the attack's own measure, for matching how much of the "
+    "update its answer explains: 1 is all of it, 0 no more than random words do."
 )
 
 
-def print_reconstruction(answer: Reconstruction, console: Console) -> None:
+def print_reconstruction(answer: Reconstruction, console: SafeConsole) -> None:
     """What was read back where no truth is known: sentences, or how many images."""
     if answer.images:
         console.print(f"{len(answer.images)} recovered; the report shows them", highlight=False)
@@ -25,7 +25,8 @@ def print_reconstruction(answer: Reconstruction, console: Console) -> None:
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
-    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim", highlight=False)
+    ended = "dim" if answer.status == "completed" else "bold yellow"
+    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style=ended)
 
 
 def _sentences(answer: Reconstruction) -> Table:
@@ -34,8 +35,8 @@ def _sentences(answer: Reconstruction) -> Table:
     table.add_column("recovered")
     table.add_column("confidence", justify="right")
     for number, sentence in enumerate(answer.sentences, start=1):
-        sure = "certified" if sentence.certified else f"{sentence.confidence:.2f}"
-        table.add_row(str(number), Text(sentence.text), sure)
+        sure = certified_mark(sentence.lost) if sentence.certified else f"{sentence.confidence:.2f}"
+        table.add_row(str(number), sentence.text, sure)
     return table
 
 
@@ -47,10 +48,10 @@ def print_score(scored: Score) -> None:
     for heading in (*(("image",) if pictures else ("truth", "recovered")), *names.values()):
         table.add_column(heading)
     for number, pair in enumerate(scored.pairs, start=1):
-        shown = [str(number)] if pictures else [Text(pair.truth), Text(pair.reconstruction)]
+        shown = [str(number)] if pictures else [pair.truth, pair.reconstruction]
         table.add_row(*shown, *(figure(n, pair.scores[n]) if n in pair.scores else "–" for n in names))
-    console = Console()
+    console = SafeConsole()
     console.print(table)
     batch = [name for name in scored.metrics if (metric := find_metric(name)) is not None and metric.of_batch]
     whole = [f"{label_of(name)} {figure(name, scored.metrics[name])}" for name in batch]
-    console.print(f"of the batch: {', '.join(whole)}", highlight=False)
+    console.print(f"of the batch: {', '.join(whole)}")

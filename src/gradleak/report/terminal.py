@@ -1,17 +1,13 @@
-"""Everything that is drawn in a terminal: the live bar and the tables."""
+"""Results in the terminal."""
 
 from __future__ import annotations
 
-import time
-from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 from rich.table import Table
+from rich.text import Text
 
 from gradleak.audits.results import Results
-from gradleak.core.progress import Progress
+from gradleak.core.console import SafeConsole
+from gradleak.core.output import visible
 from gradleak.report.modalities import RENDERERS
 from gradleak.report.reconstruction import print_reconstruction
 from gradleak.report.tokens import print_tokens
@@ -19,74 +15,20 @@ from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, figure, labels_of, range_of
 
-PLAIN_SECONDS = 10.0
 # Columns of a terminal below which the scores' meanings would be cut to pieces.
 WIDE = 110
 
 
-class LiveProgress(Progress):
-    """A bar on stderr with step, loss, time left and the best text so far.
-
-    Where stderr is not a terminal, a line every ten seconds instead, so that logs stay readable.
-    """
-
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
-        self._bar: RichProgress | None = None
-        self._what, self._total, self._unit = "", 1.0, ""
-        self._said = 0.0
-
-    def __enter__(self) -> LiveProgress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
-    def begin(self, what: str, total: float, unit: str = "") -> None:
-        self.end()
-        self._what, self._total, self._unit, self._said = what, total, unit, time.monotonic()
-        if not self.console.is_terminal:
-            return
-        columns = [TextColumn("{task.description}"), BarColumn(bar_width=24)]
-        columns.append(DownloadColumn() if unit == "bytes" else TextColumn("{task.fields[steps]}"))
-        columns += [TimeRemainingColumn(), TextColumn("{task.fields[state]}")]
-        self._bar = RichProgress(*columns, console=self.console, transient=True)
-        self._bar.start()
-        self._task = self._bar.add_task(what, total=total, state="", steps="")
-
-    def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
-        steps = f"{done:,.0f}/{self._total:,.0f} {self._unit}" if self._unit else f"{done / self._total:.0%}"
-        state = "" if loss is None else f"loss {loss:.4f}"
-        if text:
-            state += f"  {_fit(text, 60)}"
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, steps=steps, state=state.replace("[", "\\["))
-        elif time.monotonic() - self._said > PLAIN_SECONDS:
-            self._said = time.monotonic()
-            percent = f"{100 * done / self._total:.0f} %" if self._total else ""
-            self.console.print(f"{self._what}: {percent} {state}", markup=False, highlight=False)
-
-    def message(self, line: str) -> None:
-        self.end()
-        self.console.print(line, markup=False, highlight=False)
-
-    def end(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-
-def print_results(results: Results, console: Console, *, sentences: int | None = None) -> None:
+def print_results(results: Results, console: SafeConsole, *, sentences: int | None = None) -> None:
     """The whole result: threat model, sentences, scores beside their control; the verdict comes after it."""
     scenario = results.scenario
     source = "update" if scenario.recorded else "data"
     batch = "of unknown size" if scenario.batch_size is None else scenario.batch_size
-    console.print(
-        f"[bold]{results.attack.name}[/] on {scenario.model} ({scenario.family}, {scenario.task}), "
-        f"{source} {scenario.data}, batch {batch}, seed {scenario.seed}"
+    about = (
+        f" on {scenario.model} ({scenario.family}, {scenario.task}), {source} {scenario.data}, "
+        f"batch {batch}, seed {scenario.seed}"
     )
+    console.print(Text.assemble((visible(results.attack.name), "bold"), visible(about)))
     for line in threat_model(scenario):
         console.print(f"  {line}", style="dim")
     if results.scored:
@@ -129,8 +71,3 @@ def score_table(results: Results, *, meanings: bool = True) -> Table:
 def _interval(metric: str, interval: Interval) -> str:
     low, mean, high = (figure(metric, value) for value in (interval.low, interval.mean, interval.high))
     return f"{mean:>5} ({low} to {high})"
-
-
-def _fit(text: str, width: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"

@@ -28,7 +28,7 @@ _HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images":
 
 
 def threat_model(scenario: Scenario) -> list[str]:
-    """What the attacker holds, in sentences."""
+    """What the attacker holds, in sentences, and what is to be known of the model."""
     granted = _GRANTED | _GRANTED_OF[scenario.task]
     given = [what for name, what in granted.items() if name in scenario.known]
     hidden = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
@@ -47,7 +47,7 @@ def threat_model(scenario: Scenario) -> list[str]:
     ]
     if hidden:
         sentences.append(f"The attacker must find out {enumerated(hidden)}.")
-    return sentences
+    return [*sentences, *scenario.notes]
 
 
 def _held(scenario: Scenario) -> str:
@@ -115,10 +115,22 @@ def _certified(results: Results) -> list[str]:
     if not proved:
         return []
     right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
+    lost = sum(pair.certified and pair.lost > 0 for pair in pairs)
+    held = f"; {lost} {'holds' if lost == 1 else 'hold'} tokens that the tokenizer does not know"
+    uncovered = f"{held}, and what was written there is not covered" if lost else ""
     return [
         f"{proved} of {counted(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
-        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right."
+        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right{uncovered}."
     ]
+
+
+def certified_mark(lost: int) -> str:
+    """What a certificate is shown as: it covers all but the tokens that the tokenizer does not know.
+
+    >>> certified_mark(0), certified_mark(2)
+    ('certified', 'certified but for 2 unknown tokens')
+    """
+    return f"certified but for {counted(lost, 'unknown token')}" if lost else "certified"
 
 
 def _notes(results: Results) -> list[str]:

@@ -20,7 +20,8 @@ from torch import Tensor
 from gradleak.clients.text import class_number
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.files import fill_state, output_folder, replacing
+from gradleak.core.output import say
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import Row
 from gradleak.models.families import Task
@@ -85,6 +86,7 @@ def finetune(
     metrics: dict[str, Any] = {}
     with output_folder(out) as folder:
         run = _Run(model, train, settings, folder, identity)
+        model.announce(progress)
         for step in (*kept_steps(run.steps, settings.checkpoints), run.steps):
             if run.step > step:  # kept before the run was stopped
                 continue
@@ -97,8 +99,8 @@ def finetune(
                 **settings.model_dump(),
             }
             if step < run.steps:
+                run.save()  # first: checkpoints without it belong to no run that could go on
                 write_model(model, checkpoint_folder(folder, step), metrics)
-                run.save()
         write_model(model, folder, metrics)
         (folder / STATE_FILE).unlink(missing_ok=True)
         model.__dict__.pop("fingerprint", None)  # it was that of the weights before
@@ -107,21 +109,20 @@ def finetune(
 
 def write_model(model: TextModel, folder: Path, metrics: Mapping[str, Any]) -> None:
     """A folder that `load_model` takes, with how good the model is."""
-    save_model(model.module, model.tokenizer, folder)
-    write_text(folder / METRICS_FILE, json.dumps(metrics, indent=2) + "\n")
+    save_model(model.module, model.tokenizer, folder, {METRICS_FILE: json.dumps(metrics, indent=2) + "\n"})
 
 
 def print_finetuned(status: Literal["completed", "stopped"], figures: Mapping[str, Any], out: Path) -> None:
     """How good the model has become, or how far its training has come."""
     if status == "stopped":
-        print(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to continue")
+        say(f"stopped at step {figures['step']} of {figures['steps']}; run the same command to continue")
         return
     shown = ", ".join(
         f"{name} {figures[name]:.3f}" for name in ("accuracy", "f1", "mcc", "perplexity") if name in figures
     )
-    print(f"{shown} on {figures['test_rows']} held-out rows\nmodel  {out}")
+    say(f"{shown} on {figures['test_rows']} held-out rows", f"model  {out}")
     for step, place in kept_checkpoints(out).items():
-        print(f"step {step}  {place}")
+        say(f"step {step}  {place}")
 
 
 def default_model(task: Task | None) -> str:
@@ -223,7 +224,7 @@ class _Run:
             "optimizer": self.optimizer.state_dict(),
         }
         with replacing(self.path) as scratch:
-            torch.save(state, scratch)
+            fill_state(scratch, state)
 
     def _resume(self) -> None:
         state = torch.load(self.path, map_location=self.model.device, weights_only=True)

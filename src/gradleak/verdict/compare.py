@@ -20,6 +20,7 @@ from gradleak.verdict.model import ReadCounts
 from gradleak.verdict.unchecked import read_counts, read_words
 
 FILE = "compare.json"
+COMPLETED = "completed"
 Outcome = Literal["reads more", "reads less", "no clear change"]
 
 
@@ -46,6 +47,7 @@ class Difference(_Model):
     first: Interval = Field(description="its mean in the first run")
     second: Interval
     trials: tuple[int, int]
+    ended: tuple[str, str] = Field(default=(COMPLETED, COMPLETED), description="how either run came to its end")
     paired: bool = Field(description="whether both attacked the same batches, which makes the interval narrower")
     change: Interval = Field(description="second minus first, 95 % interval")
     outcome: Outcome
@@ -55,6 +57,12 @@ class Difference(_Model):
     @property
     def scale(self) -> Scale:
         return scale_by(self.measure)
+
+    @property
+    def cut_short(self) -> list[str]:
+        """What is to be said of runs that did not come to their end."""
+        runs = zip(("first", "second"), self.ended, strict=True)
+        return [f"{self.attack} in the {name} run: {ended}" for name, ended in runs if ended != COMPLETED]
 
 
 class UncheckedDifference(_Model):
@@ -135,6 +143,7 @@ def difference(first: Attempt, second: Attempt) -> Difference:
         first=first.interval(scale.metric),
         second=second.interval(scale.metric),
         trials=(len(first.trials), len(second.trials)),
+        ended=(_ended(first), _ended(second)),
         paired=bool(both),
         change=change,
         outcome="reads more" if change.low > 0 else "reads less" if change.high < 0 else "no clear change",
@@ -180,6 +189,17 @@ def _same_batches(first: Attempt, second: Attempt) -> list[tuple[Trial, Trial]]:
     counterparts = {batch(trial): trial for trial in second.trials}
     both = [(trial, counterparts[batch(trial)]) for trial in first.trials if batch(trial) in counterparts]
     return both if len(both) == len(first.trials) == len(second.trials) else []
+
+
+def _ended(attempt: Attempt) -> str:
+    """Whether all trials that were asked for came to their end; else how many did not, and why."""
+    asked = sum(max(audit.scenario.trials, len(audit.trials)) for audit in attempt.audits)
+    cut = attempt.unfinished + asked - len(attempt.trials)
+    ways = [audit.status for audit in attempt.audits] + [trial.status for trial in attempt.trials]
+    if not cut and set(ways) <= {COMPLETED}:
+        return COMPLETED
+    why = ", ".join(dict.fromkeys(way for way in ways if way != COMPLETED)) or "not begun"
+    return f"{cut} of {counted(asked, 'trial')} cut short ({why})"
 
 
 def _name(attempt: Attempt) -> str:

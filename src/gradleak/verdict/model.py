@@ -27,7 +27,7 @@ LEVELS: tuple[Level, ...] = ("critical", "high", "moderate", "unfinished", "uncl
 
 ObstacleKind = Literal[
     "budget", "tensors-missing", "rank-limit", "noise", "coarse-values", "local-steps", "dropout", "not-told",
-    "tokens-only", "no-gap", "search",
+    "tokens-only", "tokens-unknown", "defended", "no-gap", "search",
 ]  # fmt: skip
 
 

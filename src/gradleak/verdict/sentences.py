@@ -16,6 +16,7 @@ CAVEAT = (
 
 _NAMES = {
     "spacy": "names as spaCy finds them",
+    "nothing": "the texts have no capitals",
     "capitals": "names are capitalised words inside a sentence, since spaCy is not installed",
 }
 
@@ -63,6 +64,8 @@ def leaked_words(attack: AttackVerdict) -> list[str]:
     if leaked.pieces is not None:
         guessed = leaked.guessed
         names = _share("name", leaked.pieces.names, None if guessed is None else guessed.names)
+        if leaked.pieces.names_by == "nothing":
+            names = "names could not be looked for"
         numbers = _share("number", leaked.pieces.numbers, None if guessed is None else guessed.numbers)
         lines.append(f"{names}; {numbers} ({_NAMES[leaked.pieces.names_by]}; numbers by pattern).")
     return [line[0].upper() + line[1:] for line in lines]
@@ -150,7 +153,7 @@ def _count(attack: AttackVerdict) -> str:
 def _share(noun: str, count: Count, guessed: Count | None) -> str:
     """How many came back, and how many guessing would have hit of as many."""
     if not count.total:
-        return f"there is no {noun} in the texts"
+        return f"no {noun} was found in the texts"
     came_back = f"{count.found} of {counted(count.total, noun)} came back"
     if guessed is None or not guessed.total:
         return came_back

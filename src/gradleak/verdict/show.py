@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gradleak.core.console import SafeConsole
+from gradleak.core.output import visible
 from gradleak.core.text import counted, enumerated
 from gradleak.verdict.model import Level, ScenarioVerdict, Unchecked, Verdict
 from gradleak.verdict.sentences import attack_words, most_tokens, obstacle_words, scenario_words, strongest_of
@@ -21,7 +22,7 @@ IN_FULL = 3
 ALWAYS = ("defence", "level", "leak", "guessing", "whole")
 
 
-def print_verdict(verdict: Verdict, console: Console) -> None:
+def print_verdict(verdict: Verdict, console: SafeConsole) -> None:
     """One scenario in full; of many a table first, then the worst in full."""
     if len(verdict.scenarios) > 1:
         console.print(scenario_table(verdict))
@@ -42,11 +43,11 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(f"\n{verdict.caveat}", style="dim")
 
 
-def print_scenario(scenario: ScenarioVerdict, console: Console, named: bool = False) -> None:
+def print_scenario(scenario: ScenarioVerdict, console: SafeConsole, named: bool = False) -> None:
     console.print()
     if named:
-        console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim", markup=False, highlight=False)
-    console.print(scenario.headline, style=STYLES[scenario.level], markup=False, highlight=False)
+        console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim")
+    console.print(scenario.headline, style=STYLES[scenario.level])
     for line in scenario_words(scenario):
         _line(line, console)
     for attack in scenario.attacks:
@@ -58,7 +59,7 @@ def print_scenario(scenario: ScenarioVerdict, console: Console, named: bool = Fa
         _line(scenario.change, console)
 
 
-def print_unchecked(unchecked: Unchecked, console: Console, named: bool = False) -> None:
+def print_unchecked(unchecked: Unchecked, console: SafeConsole, named: bool = False) -> None:
     """A recorded update without a truth."""
     console.print()
     if named:
@@ -93,12 +94,13 @@ def _measures(verdict: Verdict) -> str:
 def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
     best, named = strongest_of(scenario), most_tokens(scenario.attacks)
     pieces = best.leaked.pieces
-    counts = [None, None] if pieces is None else [pieces.names, pieces.numbers]
+    names = None if pieces is None or pieces.names_by == "nothing" else pieces.names
+    counts = [names, None if pieces is None else pieces.numbers]
     return {
-        "scenario": Text(scenario.scenario),
-        "defence": Text(scenario.defense),
+        "scenario": Text(visible(scenario.scenario)),
+        "defence": Text(visible(scenario.defense)),
         "level": Text(scenario.level, style=STYLES[scenario.level]),
-        "strongest": Text(best.attack),
+        "strongest": Text(visible(best.attack)),
         "leak": Text(best.scale.format(best.leak)),
         "guessing": Text(best.scale.format(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
@@ -110,5 +112,5 @@ def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
     }
 
 
-def _line(text: str, console: Console) -> None:
-    console.print(Padding(Text(text), (0, 0, 0, 2)))
+def _line(text: str, console: SafeConsole) -> None:
+    console.print(Padding(visible(text), (0, 0, 0, 2)))

@@ -10,6 +10,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.evidence.lengths import longest_sentence, total_tokens
 from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
 from gradleak.attacks.reasons import Reason
@@ -76,7 +77,7 @@ def tokens_of(
         tokens.reasons.append(Reason(kind="words-missing"))
     elif head is not embedding:
         if rows is None:
-            tokens.reasons.append(Reason(kind="rows-drowned"))
+            tokens.reasons.append(Reason(kind="rows-drowned", causes=departures(gradient)))
         else:
             sizes = embedding.norm(dim=1)
             scores.update({int(row): float(sizes[row] / sizes.max()) for row in rows})
@@ -92,7 +93,7 @@ def tokens_of(
         total = total_tokens(gradient, model, 1)
         tokens.counts = _counts(pull, list(scores), None if total is None else total - 1)
     if embedding is not None and head is embedding and not scores:
-        tokens.reasons.append(Reason(kind="rows-drowned"))
+        tokens.reasons.append(Reason(kind="rows-drowned", causes=departures(gradient)))
     tokens.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
     return tokens
 

@@ -102,7 +102,7 @@ class MatchingAttack(Attack):
             options=options,
             model=model,
             engine=_engine(options, cases, model, budget),
-            prior=load_prior(options.prior if uses_prior else "none", model, progress),
+            prior=load_prior(options.prior if uses_prior else "none", model, progress, budget),
             seeds=[case.seed for case in cases],
             guesses=[case.guesses for case in cases],
             hints=[self._hints(case, model) for case in cases],
@@ -126,9 +126,11 @@ class MatchingAttack(Attack):
         progress.end()
         if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
             progress.begin(f"{self.name}: polishing", options.polish, "rounds")
-            search.polish(budget, progress)
+            search.polish(options.polish, budget, progress)
             progress.end()
             finished = not budget.over  # polishing that was cut short counts as a stop like any other
+        elif finished:
+            search.polish(0, budget, progress)
         return finished
 
     def _hints(self, case: Case, model: TextModel) -> Hints | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from gradleak.core.console import SafeConsole
 from gradleak.experiments.checkpoints.result import CAVEAT, Checkpoint, Checkpoints, headline
 from gradleak.scoring.interval import Interval
 
@@ -28,7 +28,7 @@ def _text(interval: Interval | None) -> str:
     return OPEN if interval is None else str(interval)
 
 
-def print_checkpoints(result: Checkpoints, console: Console) -> None:
+def print_checkpoints(result: Checkpoints, console: SafeConsole) -> None:
     """The table, the sentence that sums it up, and what it does not mean."""
     headings, lines = checkpoint_table(result)
     table = Table(
@@ -40,8 +40,8 @@ def print_checkpoints(result: Checkpoints, console: Console) -> None:
         table.add_column(heading, justify="right")
     for line in lines:
         table.add_row(*line)
-    console.print(table, markup=False)
+    console.print(table)
     if result.status != "completed":
         console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
-    console.print(headline(result), style="bold", highlight=False, markup=False)
+    console.print(headline(result), style="bold")
     console.print(CAVEAT, style="dim")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
+from gradleak.core.console import SafeConsole
 from gradleak.experiments.frontier.advice import CAVEAT
 from gradleak.experiments.frontier.points import Point
 from gradleak.experiments.frontier.run import Frontier
@@ -29,7 +29,7 @@ def utility_table(results: UtilityResults) -> tuple[list[str], list[list[str]]]:
     return ["setting", *(NAMES[name] for name in names), "seeds"], lines
 
 
-def print_utility(results: UtilityResults, console: Console) -> None:
+def print_utility(results: UtilityResults, console: SafeConsole) -> None:
     rounds = results.rounds
     title = (
         f"{results.model} on {results.data} after {rounds.rounds} rounds of {rounds.clients} clients with "
@@ -50,7 +50,7 @@ def frontier_table(result: Frontier) -> tuple[list[str], list[list[str]]]:
     )
 
 
-def print_frontier(result: Frontier, console: Console) -> None:
+def print_frontier(result: Frontier, console: SafeConsole) -> None:
     _print(
         f"{label_of(result.measure)} of every attack, and what the model learns; 95 % intervals",
         *frontier_table(result),
@@ -58,7 +58,9 @@ def print_frontier(result: Frontier, console: Console) -> None:
     )
     if result.status != "completed":
         console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
-    console.print(result.advice, style="bold", highlight=False, markup=False)
+    console.print(result.advice, style="bold")
+    for line in result.so_far:
+        console.print(f"- {line}")
     console.print(CAVEAT, style="dim")
 
 
@@ -66,7 +68,8 @@ def _attack(point: Point, name: str) -> str:
     score = point.attacks[name]
     if score is None:
         return OPEN
-    return _leak(score.leak) + (" ★" if name == point.best and len(point.attacks) > 1 else "")
+    part = "" if score.planned is None else f" ({score.trials} of {score.planned})"
+    return _leak(score.leak) + part + (" ★" if name == point.best and len(point.attacks) > 1 else "")
 
 
 def _rest(point: Point) -> list[str]:
@@ -74,13 +77,13 @@ def _rest(point: Point) -> list[str]:
     return [control, *(OPEN if value is None else _interval(value) for value in (point.utility, point.cost))]
 
 
-def _print(title: str, headings: list[str], lines: list[list[str]], console: Console) -> None:
+def _print(title: str, headings: list[str], lines: list[list[str]], console: SafeConsole) -> None:
     table = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left", overflow="fold")
     for line in lines:
         table.add_row(*line)
-    console.print(table, markup=False)
+    console.print(table)
 
 
 def _leak(interval: Interval) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from gradleak.core.console import SafeConsole
 from gradleak.experiments.map.claims import claims
 from gradleak.experiments.map.result import CAVEAT, LeakMap, MapCell, headline
 
@@ -45,7 +45,7 @@ def claim_lines(result: LeakMap) -> list[tuple[str, str, str, str]]:
     return [(claim.statement, claim.measured, str(claim.difference), claim.holds) for claim in claims(result)]
 
 
-def print_map(result: LeakMap, console: Console) -> None:
+def print_map(result: LeakMap, console: SafeConsole) -> None:
     """The map, what it is compared with, and what it does not mean."""
     headings, lines = map_table(result)
     table = Table(
@@ -58,14 +58,12 @@ def print_map(result: LeakMap, console: Console) -> None:
         table.add_column(heading, justify="right" if number else "left", overflow="fold")
     for number, line in enumerate(lines, start=1):
         table.add_row(*line, end_section=number == result.layers)
-    console.print(table, markup=False)
+    console.print(table)
     for name, share, leak in baselines(result):
-        console.print(f"  {name}{f' ({share})' if share else ''}: {leak}", highlight=False, markup=False)
+        console.print(f"  {name}{f' ({share})' if share else ''}: {leak}")
     if result.status != "completed":
         console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
-    console.print(headline(result), style="bold", highlight=False, markup=False)
+    console.print(headline(result), style="bold")
     for statement, measured, difference, holds in claim_lines(result):
-        console.print(
-            f"  {statement}: {holds} here ({measured}: {difference})", style="dim", highlight=False, markup=False
-        )
+        console.print(f"  {statement}: {holds} here ({measured}: {difference})", style="dim")
     console.print(CAVEAT, style="dim")

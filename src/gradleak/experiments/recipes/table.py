@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from gradleak.core.console import SafeConsole
 from gradleak.core.files import write_text
 from gradleak.experiments.recipes.run import Reproduced
 from gradleak.scoring.interval import Interval
@@ -17,7 +17,7 @@ TABLE_FILE = "table.md"
 
 def print_recipe(result: Reproduced) -> None:
     """The table, the recipe's notes, and where the table lies."""
-    recipe, console = result.recipe, Console()
+    recipe, console = result.recipe, SafeConsole()
     table = Table(title=f"{recipe.title} ({recipe.source}); ours on {result.model}", title_justify="left")
     for heading in _headings(result):
         table.add_column(heading, no_wrap=True)

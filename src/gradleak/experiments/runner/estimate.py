@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gradleak.core.text import duration
 from gradleak.experiments.runner.cell import Cell, Limits
 
 
@@ -19,11 +20,17 @@ class Estimate:
     unknown: int
 
 
-def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limits: Limits) -> Estimate:
+def estimate(
+    todo: Sequence[Cell],
+    finished: Iterable[tuple[Cell, float]],
+    limits: Limits,
+    kept: Mapping[str, int] | None = None,
+) -> Estimate:
     """The work left, each cell by the mean of the finished ones most like it.
 
     Most like it: the same model, attack and batch size; failing that the same model and attack, the time taken to
-    grow with the sentences of a batch; failing that nothing is claimed. No cell counts for more than its time limit.
+    grow with the sentences of a batch; failing that nothing is claimed. No cell counts for more than its time limit,
+    and trials that are `kept` of it cost nothing.
     """
     alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
     measured = 0
@@ -35,6 +42,7 @@ def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limit
     total, unknown = 0.0, 0
     for cell in todo:
         repetitions, size = cell.job.size
+        repetitions -= (kept or {}).get(cell.id, 0)
         if near := alike.get((_kind(cell), size)):
             expected = statistics.fmean(near) * repetitions
         elif near := alike.get((_kind(cell), None)):
@@ -64,16 +72,6 @@ def in_words(expected: Estimate, todo: int, workers: int, limits: Limits) -> str
             f"{expected.unknown} more like none of them, {most}" if known else f"nothing measured yet; {most}"
         )
     return "; ".join(parts) or "nothing left to do"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(0.4), duration(75), duration(7300)
-    ('1s', '75s', '2h')
-    """
-    if seconds < 120:
-        return f"{max(1, round(seconds))}s"
-    return f"{round(seconds / 60)}m" if seconds < 7200 else f"{round(seconds / 3600)}h"
 
 
 def _kind(cell: Cell) -> tuple[str, str]:

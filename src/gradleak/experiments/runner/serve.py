@@ -23,7 +23,7 @@ SEND_EVERY = 0.5
 
 
 class MessageProgress(Progress):
-    """Progress as messages, at most one every half second."""
+    """Progress as messages: every phase, and how far it is at most every half second."""
 
     def __init__(self, send: Messages) -> None:
         self._send = send
@@ -31,11 +31,15 @@ class MessageProgress(Progress):
 
     def begin(self, what: str, total: float, unit: str = "") -> None:
         self._what, self._total = what, total or 1.0
+        self._tell(0.0)
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
         if time.monotonic() - self._sent > SEND_EVERY:
-            self._sent = time.monotonic()
-            self._send(event="progress", what=self._what, share=min(1.0, done / self._total))
+            self._tell(min(1.0, done / self._total))
+
+    def _tell(self, share: float) -> None:
+        self._sent = time.monotonic()
+        self._send(event="progress", what=self._what, share=share)
 
 
 class Messages:
@@ -82,12 +86,18 @@ def _prepare(settings: dict[str, Any]) -> Subjects:
 
 
 def _run(request: dict[str, Any], subjects: Subjects, send: Messages) -> list[dict[str, Any]]:
-    from gradleak.experiments.runner.cell import Cell, Limits
+    from gradleak.experiments.runner.cell import Cell, Limits, Part, Work
     from gradleak.experiments.runner.running import run_cells
 
-    cells = tuple(map(Cell.model_validate, request["cells"]))
-    limits = Limits.model_validate(request["limits"])
-    done = run_cells(cells, limits, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send))
+    work = Work(
+        cells=tuple(map(Cell.model_validate, request["cells"])),
+        limits=Limits.model_validate(request["limits"]),
+        one_by_one=request["one_by_one"],
+        turn=request["turn"],
+        kept={part.id: part for part in map(Part.model_validate, request["kept"])},
+        keep=lambda part: send(event="part", part=part.model_dump(mode="json")),
+    )
+    done = run_cells(work, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send))
     return [cell.model_dump(mode="json") for cell in done]
 
 

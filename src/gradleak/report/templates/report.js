@@ -26,8 +26,9 @@
 
   function recovered(row) {
     const made = element("span", "read", ...(row.marks.length ? marked(row.marks) : [element("span", "miss", "nothing")]));
-    if (row.certified) made.append(" ", element("span", "badge", "✓ certified"));
-    if (row.status !== "completed") made.append(" ", element("span", "badge open-end", row.status));
+    const uncovered = row.lost ? ` but for ${row.lost} unknown token${row.lost === 1 ? "" : "s"}` : "";
+    if (row.certified) made.append(" ", element("span", "badge", `✓ certified${uncovered}`));
+    if (row.status !== "completed") made.append(" ", element("span", "badge warning", `⚠ ${row.status}`));
     return made;
   }
 
