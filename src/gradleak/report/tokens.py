@@ -35,8 +35,12 @@ class TokenList:
 
 
 def in_order(answer: Reconstruction) -> list[str]:
-    """The tokens of a bag, best first: by score, then by how often they may occur."""
-    return sorted(answer.bag, key=lambda token: (-answer.bag[token], -answer.counts.get(token, 0), token))
+    """The tokens of a bag, best first: by score, then by how often they may occur, then words before their parts."""
+
+    def place(token: str) -> tuple[float, int, bool, str]:
+        return -answer.bag[token], -answer.counts.get(token, 0), not readable(token)[0].isalnum(), token
+
+    return sorted(answer.bag, key=place)
 
 
 def readable(token: str) -> str:
