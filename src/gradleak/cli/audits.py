@@ -100,15 +100,17 @@ def score(
 def run_and_show(spec: AuditSpec) -> None:
     from datetime import datetime
 
-    from gradleak.audits.run import audit as run
-    from gradleak.cli.verdicts import show
     from gradleak.core.files import output_folder
-    from gradleak.verdict.gather import Gathered
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     limit = spec.time_limit()
     with output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}") as folder:
         with live(limit) as progress:
+            progress.begin("starting", 0)  # what is imported here takes seconds, on a busy machine many
+            from gradleak.audits.run import audit as run
+            from gradleak.cli.verdicts import show
+            from gradleak.verdict.gather import Gathered
+
             results = run(spec, budget=limit, progress=progress)
         place = results.save(folder)
         show(Gathered(folder, [results]))
