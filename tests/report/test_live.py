@@ -55,6 +55,12 @@ def test_phase_and_time_without_a_word_from_the_work(terminal):
         progress.end()
 
 
+def test_a_budget_that_is_used_up_has_no_time_left():
+    stream, progress = watched(False, budget=Budget(0))
+    with progress:
+        assert shown(stream, "1s used, no time left")
+
+
 def test_time_left_is_estimated_where_there_is_no_limit():
     stream, progress = watched(False)
     with progress:

@@ -75,13 +75,18 @@ def attack(
     ] = None,
 ) -> None:
     """Read text or images back from an update folder. No truth is needed, and the attack looks at none."""
-    from gradleak.audits.files import attack_update
     from gradleak.audits.spec import load_spec
 
     spec = load_spec(None, given)
     limit = spec.time_limit()
+
+    def work(progress: Any) -> Any:
+        from gradleak.audits.files import attack_update
+
+        return attack_update(update, spec, truth, limit, progress)
+
     with results_folder(spec) as folder:
-        results, problem = live(limit, lambda progress: attack_update(update, spec, truth, limit, progress))
+        results, problem = live(limit, work)
         write_and_show(results, folder)
     if problem is not None:
         raise problem
@@ -107,11 +112,15 @@ def score(
 
 
 def run_and_show(spec: AuditSpec) -> None:
-    from gradleak.audits.run import audit as run
-
     limit = spec.time_limit()
+
+    def work(progress: Any) -> Any:
+        from gradleak.audits.run import audit as run
+
+        return run(spec, budget=limit, progress=progress)
+
     with results_folder(spec) as folder:
-        results = live(limit, lambda progress: run(spec, budget=limit, progress=progress))
+        results = live(limit, work)
         write_and_show(results, folder)
     finish(limit)
 

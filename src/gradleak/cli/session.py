@@ -56,11 +56,14 @@ def live(budget: Budget, work: Callable[[Any], Result]) -> Result:
     previous = signal.signal(signal.SIGINT, stop)
     try:
         with LiveProgress(budget=budget) as progress:
+            progress.begin("starting", 0)  # what is imported first takes seconds, on a busy machine many
             overtime = OVERTIME_SECONDS + OVERTIME_SHARE * (budget.seconds or 0.0)
             return supervised(functools.partial(work, progress), budget, grace=overtime, patience=overtime + LAST)
     except Stopped:
-        end = "Ctrl-C" if budget.interrupted else f"the budget of {budget.seconds:g} s"
-        raise GradleakError(f"{end} came before anything could be kept") from None
+        if budget.interrupted:
+            say("gradleak: interrupted before there was anything to keep", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        raise GradleakError(f"the budget of {budget.seconds:g} s ended before there was anything to keep") from None
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -162,7 +162,7 @@ class LiveProgress(Progress):
         phase, left = self._phase, self._budget.left
         parts = [phase.steps, f"{duration(self._budget.used)} used"]
         if left is not None:
-            parts.append(f"{duration(left)} left")
+            parts.append(f"{duration(left)} left" if left else "no time left")
         elif phase.left is not None:
             parts.append(f"about {duration(phase.left)} left")
         return "  ".join(filter(None, (", ".join(filter(None, parts)), phase.state)))
