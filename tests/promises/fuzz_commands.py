@@ -35,7 +35,7 @@ from gradleak.cli import app
 # What is still running then hangs; a budget of a second is among the arguments of whatever takes one.
 HANG_SECONDS = 60
 # These have no budget and take their time: they are cut off, which is no hang.
-UNBOUND, CUT_SECONDS = ("demo", "bench"), 2
+UNBOUND, CUT_SECONDS = ("demo", "bench"), 1
 # More than any of this takes, so that a size without end is an error and not the end of the machine.
 MEMORY = 6 << 30
 CODES = (0, 1, 2, 130)
