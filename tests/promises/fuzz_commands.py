@@ -288,6 +288,8 @@ def main(count: int) -> None:
             words, given, files = case
             code, problem = attempt(zoo, words, given, files)
             counts[" ".join(words), code] += 1
+            if counts.total() % 100 == 0:
+                print(f"{counts.total()} of {count} cases, {len(found)} kinds of problems", flush=True)
             if problem is not None and problem not in found:
                 found[problem] = (words, given, {name: content[:3000] for name, content in files.items()})
                 print(f"\n{problem}\n  {' '.join(words)} {given}", flush=True)
