@@ -79,10 +79,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return Truth(texts=batch.texts, labels=labels)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
-        labels = None if model.task == "causal-lm" or truth.labels is None else [*truth.labels]
-        if labels is not None and len(labels) != len(truth.examples):
-            raise GradleakError(f"the truth has {len(truth.examples)} texts and {len(labels)} labels")
-        batch = TextBatch(truth.examples, None if labels is None else [*labels])
+        classes = truth.labels if model.task == "classification" else None
+        batch = TextBatch(truth.examples, None if classes is None else [*classes])
         model.encode(batch.texts)  # refuses what the model cannot read
         self.truth(batch, model)  # and classes that it does not have
         return batch
