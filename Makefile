@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 INTEGRATIONS := .venv-integrations
 FLOWER ?= flwr==1.41.0
 
-.PHONY: demo test test-fast test-integrations lint types check setup assets clean
+.PHONY: demo test test-fast test-integrations fuzz lint types check setup assets clean
 
 demo: assets
 	$(BIN)/gradleak demo
@@ -21,7 +21,12 @@ test-fast: setup
 
 test-integrations: $(INTEGRATIONS)/ready
 	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations
-	$(INTEGRATIONS)/bin/python -m pytest tests/experiments/test_ray.py
+	$(INTEGRATIONS)/bin/python -m pytest tests/experiments/test_ray.py tests/promises/test_help.py
+
+# Every command with random and hostile arguments and files; counts per command and exit code.
+CASES ?= 2000
+fuzz: setup
+	$(BIN)/python tests/promises/fuzz_commands.py $(CASES)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
 from gradleak.audits.results import AttackInfo, Observed, Results, Scenario, Trial
 from gradleak.core.environment import Environment
-from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.interval import mean_interval
 from gradleak.scoring.metrics.nerr import entity_recall
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
@@ -36,8 +36,8 @@ def sample_results() -> Results:
         ),
         attack=AttackInfo(name="lamp-cos", options={"steps": 3}),
         trials=trials,
-        summary={name: bootstrap([t.scores[name] for t in trials if name in t.scores]) for name in named},
-        control={name: bootstrap([5.0, 6.0]) for name in named},
+        summary={name: mean_interval([t.scores[name] for t in trials if name in t.scores]) for name in named},
+        control={name: mean_interval([5.0, 6.0]) for name in named},
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from vocabularies import byte_pairs, wordpiece
 
 from gradleak import Client, TextModel, load_model
+from gradleak.core.secret import Secret
 from gradleak.data.texts import read_data
 from gradleak.models.families import FAMILIES
 from gradleak.updates.update import Update
@@ -124,3 +125,8 @@ CONFIGS: dict[str, Callable[[int, int, int], Any]] = {
     ),
 }  # fmt: skip
 CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks]
+
+
+def secret_of(number: int) -> Secret:
+    """A client's secret that tests can give twice."""
+    return Secret(bytes(32)).child(number)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradleak.clients.images import ImageClient
     from gradleak.clients.text import Client
     from gradleak.core.budget import Budget
+    from gradleak.core.secret import Secret
     from gradleak.data.pictures import Pictures, read_pictures
     from gradleak.data.texts import Row
     from gradleak.defenses.base import Defense
@@ -61,6 +62,7 @@ _HOMES = {
     "gradleak.clients.images": ("ImageClient",),
     "gradleak.clients.text": ("Client",),
     "gradleak.core.budget": ("Budget",),
+    "gradleak.core.secret": ("Secret",),
     "gradleak.data.pictures": ("Pictures", "read_pictures"),
     "gradleak.data.texts": ("Row",),
     "gradleak.defenses.base": ("Defense",),
@@ -107,6 +109,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "Pictures",
     "Reconstruction",
     "Row",
+    "Secret",
     "Sentence",
     "TextModel",
     "Update",

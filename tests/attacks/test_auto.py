@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tiny import ALL_KNOWN, TEXTS, tiny_model
+from tiny import ALL_KNOWN, TEXTS, secret_of, tiny_model
 
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.exact import encoders
@@ -40,7 +40,7 @@ def test_a_language_model_writes_where_nothing_is_proved(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("sigma", ["1e-4", "1e-2"])
 def test_noise_goes_to_matching(sigma: str) -> None:
     model = tiny_model("bert", "classification", layers=4, width=64)
-    update = Client(model, ALL_KNOWN, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], [1])
+    update = Client(model, ALL_KNOWN, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], [1], secret_of(0))
     (found,) = attack(update, model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] in (["subspace"], ["lamp-cos"])
     assert not found.sentences[0].certified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, TextModel, attack, audit
 from gradleak.data.texts import Row
@@ -17,7 +17,7 @@ def tokens_of(model: TextModel) -> set[str]:
 
 @pytest.mark.parametrize("defenses", [[], ["sign"], ["mask:ratio=0.5"], ["quantize:bits=8"]])
 def test_the_rows_that_moved_are_the_tokens(tiny_bert: TextModel, defenses: list[str]) -> None:
-    update = Client(tiny_bert, defenses=defenses).update(TEXTS, [0, 1, 1])
+    update = Client(tiny_bert, defenses=defenses).update(TEXTS, [0, 1, 1], secret_of(0))
     (found,) = attack(update, tiny_bert, "bag")
     assert set(found.bag) == tokens_of(tiny_bert)
 
@@ -25,7 +25,9 @@ def test_the_rows_that_moved_are_the_tokens(tiny_bert: TextModel, defenses: list
 def test_under_noise_rows_stand_out_or_not(tiny_bert: TextModel) -> None:
     scale = float(Client(tiny_bert).update(TEXTS, [0, 1, 1]).tensors["bert.embeddings.word_embeddings.weight"].norm())
     little, much = (
-        attack(Client(tiny_bert, defenses=[f"noise:sigma={s}"]).update(TEXTS, [0, 1, 1]), tiny_bert, "bag")[0]
+        attack(
+            Client(tiny_bert, defenses=[f"noise:sigma={s}"]).update(TEXTS, [0, 1, 1], secret_of(0)), tiny_bert, "bag"
+        )[0]
         for s in (scale * 1e-3, scale * 100)
     )
     assert set(little.bag) <= tokens_of(tiny_bert)

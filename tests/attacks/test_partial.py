@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny import ALL_KNOWN, TEXTS, tiny_model, wide_model
+from tiny import ALL_KNOWN, TEXTS, secret_of, tiny_model, wide_model
 
 from gradleak import Client, TextModel, attack, audit
 from gradleak.attacks.evidence.defended import Seen, what_shows
@@ -108,7 +108,7 @@ def test_defences_show_in_any_matrix(role: str) -> None:
     model = wide_model("bert", "classification")
 
     def seen(*defenses: str) -> Seen:
-        update = Client(model, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1])
+        update = Client(model, observe=f"layer:1.{role}", defenses=defenses).update(TEXTS[:1], [1], secret_of(0))
         return what_shows(update, model)
 
     assert seen() == Seen()

@@ -209,7 +209,7 @@ def test_the_commands(data, tmp_path, monkeypatch, capsys):
     model = ("--model", SMALL, "--data", data)
     assert run("capture", *model, "--out", tmp_path / "u")[0] == 0
     assert run("attack", tmp_path / "u", *model, "--attack", "ig", "-o", "steps=2", "--out", tmp_path / "r")[0] == 0
-    code, said = run("score", tmp_path / "r" / "reconstruction.json", tmp_path / "u.truth.json", "--model", SMALL)
+    code, said = run("score", tmp_path / "r", tmp_path / "u.truth.json", "--model", SMALL)
     assert code == 0
     assert "SSIM" in said.out
     for words, message in (

@@ -67,7 +67,7 @@ def test_a_result_is_shown_in_a_line_without_its_texts():
     assert (
         repr(results)
         == str(results)
-        == "Results(lamp-cos on minilm, 2 trials: ROUGE-L 71 [67, 75], control 6 [5, 6])"
+        == "Results(lamp-cos on minilm, 2 trials: ROUGE-L 71 [18, 100], control 6 [0, 12])"
     )
     assert repr(results.trials[0]) == "Trial(index 0, completed, ROUGE-L 66.7, control 5.0)"
     assert repr(results.trials[0].reconstruction) == "Reconstruction(1 sentence, completed in 0.0 s)"
@@ -79,11 +79,11 @@ def test_a_result_in_a_notebook_is_a_table_without_markup_of_others():
     results = sample_results()
     results.attack.name = "<script>"
     html = results._repr_html_()
-    assert "<td>ROUGE-L</td><td>70.8 [67, 75]</td><td>5.5 [5, 6]</td>" in html
+    assert "<td>ROUGE-L</td><td>70.8 [18, 100]</td><td>5.5 [0, 12]</td>" in html
     assert "<script" not in html
     verdict = judge([sample_results()])
     assert repr(verdict) == f"Verdict({verdict.scenarios[0].headline})"
-    assert "<td>lamp-cos</td><td>ROUGE-L 71 [67, 75]</td>" in verdict._repr_html_()
+    assert "<td>lamp-cos</td><td>ROUGE-L 71 [18, 100]</td>" in verdict._repr_html_()
     both = judge([results, sample_results()])
     assert "<script" not in both._repr_html_()
 

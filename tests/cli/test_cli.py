@@ -116,7 +116,7 @@ def test_capture_attack_score(folder, captured, tmp_path):
     assert len(json.loads(truth.read_text())["texts"]) == 2
     done = run("attack", captured, "--model", folder, *QUICK, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    scored = run("score", tmp_path / "reconstruction.json", truth, "--model", folder)
+    scored = run("score", tmp_path, truth, "--model", folder)
     assert scored.returncode == 0, scored.stderr
     assert "ROUGE-2" in scored.stdout
 
@@ -202,7 +202,7 @@ def _stepping(pid):
         (["attack", "nowhere"], "holds no manifest.json"),
         (["attack", "UPDATE", "--model", "minilm"], "does not fit"),
         (["assets", "pull", "minlm"], "did you mean 'minilm'"),
-        (["score", "nowhere.json", "nowhere.json"], "cannot read"),
+        (["score", "nowhere", "nowhere.json"], "holds no results.json"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(folder, captured, tmp_path, words, message, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from blobs import blobs
+from tiny import secret_of
 
 from gradleak import Client, ImageClient, load_model
 from gradleak.clients.strength import norm, strength
@@ -14,8 +15,8 @@ TEXTS, LABELS = ["We moved him to ward six.", "The loan was refused."], [0, 1]
 
 def measured(model, defenses, rule="fedsgd", observe="all"):
     client = Client(model, client=rule, defenses=defenses, observe=observe)
-    update = client.update(TEXTS, LABELS, seed=3)
-    return update, strength(client, update, len(TEXTS), lambda other: other.update(TEXTS, LABELS, seed=3))
+    update = client.update(TEXTS, LABELS, secret_of(3))
+    return update, strength(client, update, len(TEXTS), lambda other: other.update(TEXTS, LABELS, secret_of(3)))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def measured(model, defenses, rule="fedsgd", observe="all"):
 def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
     update, found = measured(tiny_bert, [defense], rule)
     quiet = [] if defense.startswith("noise") else ["dpsgd:noise=0,clip=0.5"]
-    plain = Client(tiny_bert, client=rule, defenses=quiet).update(TEXTS, LABELS, seed=3)
+    plain = Client(tiny_bert, client=rule, defenses=quiet).update(TEXTS, LABELS, secret_of(3))
     assert found.signal == pytest.approx(norm(plain.tensors), rel=1e-5)
     added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
     assert found.noise == pytest.approx(added, rel=0.05)
@@ -39,10 +40,10 @@ def test_expected_noise_is_the_noise_that_was_added(tiny_bert, defense, rule):
 def test_a_last_step_of_fewer_sentences_has_more_noise(tiny_bert):
     texts, labels, rule = [*TEXTS, "Your flight leaves at noon."], [0, 1, 0], "fedavg:batch=2,lr=0.001"
     client = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=5,clip=0.5"])
-    update = client.update(texts, labels, seed=3)
-    plain = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, seed=3)
+    update = client.update(texts, labels, secret_of(3))
+    plain = Client(tiny_bert, client=rule, defenses=["dpsgd:noise=0,clip=0.5"]).update(texts, labels, secret_of(3))
     added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
-    expected = strength(client, update, len(texts), lambda other: other.update(texts, labels, seed=3))
+    expected = strength(client, update, len(texts), lambda other: other.update(texts, labels, secret_of(3)))
     assert expected.noise == pytest.approx(added, rel=0.05)
 
 
@@ -50,8 +51,8 @@ def test_images_have_signal_and_noise_too():
     pictures = blobs(2)
     model = load_model(f"lenet:channels={pictures.shape[0]},size={pictures.shape[1]}")
     client = ImageClient(model, defenses=["noise:sigma=0.01"])
-    update, plain = (each.update(pictures, seed=3) for each in (client, ImageClient(model)))
-    measured = strength(client, update, len(pictures), lambda other: other.update(pictures, seed=3))
+    update, plain = (each.update(pictures, secret_of(3)) for each in (client, ImageClient(model)))
+    measured = strength(client, update, len(pictures), lambda other: other.update(pictures, secret_of(3)))
     added = norm({name: update.tensors[name] - plain.tensors[name] for name in plain.tensors})
     assert measured.signal == pytest.approx(norm(plain.tensors))
     assert measured.noise == pytest.approx(added, rel=0.05)

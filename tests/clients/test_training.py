@@ -1,7 +1,7 @@
 """What a client computes: local steps are those of torch's optimiser, and dropout follows the seed."""
 
 import torch
-from tiny import TEXTS
+from tiny import TEXTS, secret_of
 
 from gradleak import Client
 
@@ -28,7 +28,7 @@ def test_fedavg_is_the_plain_loop(tiny):
 
 def test_dropout_changes_the_update_by_seed_and_leaves_the_model_in_eval_mode(tiny_bert):
     client = Client(tiny_bert, client="fedsgd:mode=train")
-    first, again, other = (client.update(TEXTS, [0, 1, 1], seed) for seed in (1, 1, 2))
+    first, again, other = (client.update(TEXTS, [0, 1, 1], secret_of(seed)) for seed in (1, 1, 2))
     name = "bert.encoder.layer.0.output.dense.weight"
     assert torch.equal(first.tensors[name], again.tensors[name])
     assert not torch.equal(first.tensors[name], other.tensors[name])

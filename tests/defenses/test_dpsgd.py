@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, TextModel
-from gradleak.defenses.accounting import epsilon
+from gradleak.defenses.accounting import spent
 from gradleak.defenses.dpsgd import DpSgd
 from gradleak.report.wording import threat_model
 
@@ -57,7 +57,7 @@ def test_noise_has_its_size_differs_by_call_and_repeats_by_seed(tiny_bert: TextM
     name = "bert.embeddings.word_embeddings.weight"
     plain = Client(tiny_bert, defenses=["dpsgd:noise=0,clip=0.5"]).update(TEXTS, LABELS).tensors[name]
     noisy = Client(tiny_bert, defenses=["dpsgd:noise=2,clip=0.5"])
-    first, again, other = (noisy.update(TEXTS, LABELS, seed).tensors[name] for seed in (1, 1, 2))
+    first, again, other = (noisy.update(TEXTS, LABELS, secret_of(seed)).tensors[name] for seed in (1, 1, 2))
     assert float((first - plain).std()) == pytest.approx(2 * 0.5 / len(TEXTS), rel=0.05)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -100,12 +100,12 @@ def test_it_comes_before_what_changes_the_update(tiny_bert: TextModel) -> None:
 
 @pytest.mark.parametrize(("setting", "expected"), GOLDEN)
 def test_epsilon_is_that_of_another_accountant(setting: tuple[float, float, int, float], expected: float) -> None:
-    assert epsilon(*setting) == pytest.approx(expected, rel=0.01)
+    assert spent(*setting).epsilon == pytest.approx(expected, rel=0.01)
 
 
 def test_noise_can_be_chosen_by_epsilon() -> None:
     defense = DpSgd(epsilon=3.0, rows=1000, batch=10, steps=200)
-    reached = epsilon(defense.multiplier, 0.01, 200, 1e-5)
+    reached = spent(defense.multiplier, 0.01, 200, 1e-5).epsilon
     assert 2.9 < reached <= 3.0
     assert (defense.guarantee() or "").startswith("ε = ")
     assert DpSgd(noise=1.0).guarantee() is None

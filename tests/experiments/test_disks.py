@@ -4,16 +4,10 @@ A small disk is a tmpfs in a namespace of the child process that runs the sweeps
 systems. Where it cannot be had, the tests in test_store.py still stand for it.
 """
 
-import ctypes
-import multiprocessing
-import os
-import shutil
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
+from small_disks import elsewhere, mount, small_disk
 
 from gradleak import GradleakError
 from gradleak.experiments.experiment import RunOptions
@@ -22,27 +16,9 @@ from gradleak.experiments.runner.store import CELLS, PLAN, Store
 from gradleak.experiments.sweep.run import sweep
 from gradleak.experiments.sweep.table import CSV_FILE, JSON_FILE
 
-NEW_MOUNTS, NEW_USERS = 0x00020000, 0x10000000  # from linux/sched.h
-
 
 def tables(folder):
     return [(folder / name).read_bytes() for name in (CSV_FILE, JSON_FILE)]
-
-
-def small_disk(place, options):
-    """Put a disk of its own under a folder, seen by this process only."""
-    user, group = os.getuid(), os.getgid()
-    if ctypes.CDLL(None, use_errno=True).unshare(NEW_MOUNTS | NEW_USERS):
-        raise PermissionError(ctypes.get_errno(), "no namespaces here")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-        Path(f"/proc/self/{name}").write_text(text)
-    mount("-t", "tmpfs", "-o", options, "none", place)
-
-
-def mount(*words):
-    done = subprocess.run(["mount", *map(str, words)], capture_output=True, text=True)
-    if done.returncode:
-        raise PermissionError(done.returncode, done.stderr)
 
 
 def attempt(config, place):
@@ -77,17 +53,6 @@ def read_only(config, place):
     mount("-o", "remount,rw", place)
     seen.append(attempt(config, place))
     return seen, tables(place)
-
-
-def elsewhere(work, *given):
-    """The result of this work, done in a process of its own."""
-    if sys.platform != "linux" or shutil.which("mount") is None:
-        pytest.skip("needs Linux")
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        try:
-            return pool.apply(work, given)
-        except PermissionError as error:
-            pytest.skip(f"no disk of its own: {error}")
 
 
 def test_a_full_disk_wherever_it_becomes_full(make, tmp_path):

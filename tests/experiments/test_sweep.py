@@ -20,7 +20,7 @@ from gradleak.core.budget import Budget
 from gradleak.experiments.crews.inline import InlineCrew
 from gradleak.experiments.crews.local import LocalCrew
 from gradleak.experiments.experiment import RunOptions, preview
-from gradleak.experiments.runner.cell import Limits
+from gradleak.experiments.runner.cell import Work
 from gradleak.experiments.runner.loop import ATTEMPTS
 from gradleak.experiments.runner.plan import plan_cells
 from gradleak.experiments.runner.running import run_cells
@@ -188,7 +188,7 @@ def test_a_cell_checks_that_all_is_as_planned(make):
     cell = plan(make())[0]
     for what, message in (("model", "is not the one"), ("data", "is not what"), ("code", "other code")):
         forged = cell.model_copy(update={"hashes": cell.hashes.model_copy(update={what: "other"})})
-        (done,) = run_cells((forged,), Limits(), Subjects())
+        (done,) = run_cells(Work((forged,)), Subjects())
         assert done.status == "failed"
         assert message in done.error
 

@@ -50,6 +50,8 @@ from gradleak.experiments.recipes.table import markdown
 from gradleak.training.finetune import FinetuneSettings, finetune
 
 FILE = Path(__file__).with_name("goldens.json")
+# Clients draw from it, so that their noise is the same on every machine.
+SECRET = str(Path(__file__).with_name("client.key"))
 ALL_KNOWN = ("batch_size", "labels", "lengths")
 SEARCH = {"steps": 5, "init_draws": 3, "init_orders": 2}
 LAMP = {**SEARCH, "discrete_every": 2, "candidates": 8}
@@ -135,7 +137,7 @@ def sections() -> Sections:
 def _audit(family: str, task: str, attack: str, **settings: Any) -> Callable[[Path], Any]:
     def run(_: Path) -> Any:
         longest = 40 if family in ("gpt2", "llama") else 14
-        usual = {"trials": 2, "batch_size": 2, "seed": 3, "known": ALL_KNOWN, "max_tokens": longest}
+        usual = {"trials": 2, "batch_size": 2, "seed": 3, "known": ALL_KNOWN, "max_tokens": longest, "secret": SECRET}
         return kept(audit(tiny_model(family, task), attack=attack, options=ATTACKS[attack], **{**usual, **settings}))
 
     return run
@@ -181,6 +183,7 @@ trials: 2
 known: [batch_size, labels, lengths]
 max_tokens: 14
 seed: 1
+secret: {secret}
 attacks:
   - {{name: dlg, options: {{steps: 3, init_draws: 2}}}}
   - exact
@@ -190,7 +193,7 @@ utility: {{rounds: 2, clients: 2, batch_size: 2, lr: 0.01, seeds: 2, test_rows: 
 
 
 def _frontier(place: Path) -> Any:
-    (place / "frontier.yaml").write_text(FRONTIER.format(model=_model(place)))
+    (place / "frontier.yaml").write_text(FRONTIER.format(model=_model(place), secret=SECRET))
     found = frontier(load_frontier(place / "frontier.yaml", {}), place / "frontier").model_dump(mode="json")
     for point in found["points"]:
         for score in point["attacks"].values():
@@ -211,6 +214,7 @@ def _sweep(place: Path) -> Any:
             "trials": 2,
             "seeds": 2,
             "together": 2,
+            "secret": SECRET,
         }
     )
     lines = sweep(config, place / "sweep", options=RunOptions(workers=2)).lines
@@ -258,7 +262,7 @@ IMAGE_ATTACKS: dict[str, dict[str, Any]] = {
 def _images(attack: str, options: dict[str, Any], defense: str, **settings: Any) -> Callable[[Path], Any]:
     def run(place: Path) -> Any:
         data = write_npz(place / "blobs.npz", blobs(12), blobs(64, seed=1))
-        usual = {"trials": 3, "seed": 1, "defenses": [defense] if defense else []}
+        usual = {"trials": 3, "seed": 1, "defenses": [defense] if defense else [], "secret": SECRET}
         return kept(audit(SMALL, data=data, attack=attack, options=options, **{**usual, **settings}))
 
     return run

@@ -13,7 +13,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 from gradleak import score
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.scoring.assign import best_assignment
-from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.interval import mean_interval
 from gradleak.scoring.metrics.batch import RECOVERED, best_score, precision, recall
 from gradleak.scoring.metrics.tokens import exact_match, token_accuracy
 from gradleak.scoring.text import rouge, words
@@ -83,7 +83,7 @@ def test_assignment_by_brute_force(rows, columns, data):
 
 def test_interval_is_near_the_normal_one():
     values = np.random.default_rng(1).normal(50, 10, size=400)
-    interval = bootstrap(list(values))
+    interval = mean_interval(list(values))
     half = 1.96 * values.std() / math.sqrt(len(values))
     assert interval.mean == pytest.approx(values.mean())
     assert interval.high - interval.mean == pytest.approx(half, rel=0.1)
@@ -91,10 +91,10 @@ def test_interval_is_near_the_normal_one():
 
 
 def test_interval_edges():
-    assert bootstrap([7.0, 7.0, 7.0]).model_dump() == {"mean": 7.0, "low": 7.0, "high": 7.0}
-    assert bootstrap([3.0]).high == 100.0
+    assert mean_interval([7.0, 7.0, 7.0]).model_dump() == {"mean": 7.0, "low": 7.0, "high": 7.0}
+    assert mean_interval([3.0]).high == 100.0
     with pytest.raises(ValueError, match="no values"):
-        bootstrap([])
+        mean_interval([])
 
 
 def guess(model, *texts):

@@ -7,10 +7,11 @@ from sample import sample_results
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.attacks.reasons import reason_fields
 from gradleak.audits.results import AttackInfo, Results, Trial
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.scoring.pieces import Count, Pieces
 from gradleak.scoring.score import Pair
-from gradleak.verdict.model import AttackVerdict, Leaked
+from gradleak.verdict.model import AttackVerdict, Leaked, TokensRead
+from gradleak.verdict.rule import token_level
 
 METRICS = ("rouge1", "rouge2", "rougeL", "token_accuracy")
 
@@ -26,8 +27,8 @@ def audit(leaks, *, attack="auto", options=None, control=5.0, seed=0, scenario=N
             "attack": AttackInfo(name=attack, options=options or {}),
             "status": trials[-1].status,
             "trials": trials,
-            "summary": {name: bootstrap([t.scores[name] for t in trials]) for name in trials[0].scores},
-            "control": {name: bootstrap([t.control_scores[name] for t in trials]) for name in trials[0].scores},
+            "summary": {name: mean_interval([t.scores[name] for t in trials]) for name in trials[0].scores},
+            "control": {name: mean_interval([t.control_scores[name] for t in trials]) for name in trials[0].scores},
         }
     )
 
@@ -64,6 +65,16 @@ def interval(mean, low=None, high=None) -> Interval:
     return Interval(mean=mean, low=mean if low is None else low, high=mean if high is None else high)
 
 
+def tokens_read(recall, precision, trials=20, unfinished=0, guessing=None):
+    """Tokens that an attack named, given as percentages."""
+    both = None if guessing is None else (interval(*guessing[0]), interval(*guessing[1]))
+    return TokensRead(
+        level=token_level(interval(recall), interval(precision), both, trials, unfinished), recall=interval(recall),
+        precision=interval(precision), control_recall=both and both[0], control_precision=both and both[1],
+        named=None, guessed=None,
+    )  # fmt: skip
+
+
 def attack_verdict(
     leak, control=(6, 4, 8), *, trials=20, whole=0.0, guessed=0.0, unfinished=0, tokens=None, measure="rougeL"
 ):
@@ -71,7 +82,6 @@ def attack_verdict(
     return AttackVerdict(
         attack="auto", measure=measure, trials=trials, unfinished=unfinished,
         leak=interval(*leak), control=interval(*control),
-        whole=interval(whole), control_whole=guessed, tokens=None if tokens is None else interval(tokens[0]),
-        precision=None if tokens is None else interval(tokens[1]),
+        whole=interval(whole), control_whole=guessed, tokens=tokens and tokens_read(*tokens, trials, unfinished),
         leaked=Leaked(sentences=trials, whole=round(trials * whole / 100), certified=0, pieces=None), obstacles=[],
     )  # fmt: skip

@@ -67,8 +67,8 @@ def test_export(call, folder, tmp_path):
     assert len(rows) == 13
     assert list(rows[0]) == [
         "scenario", "defense", "attack", "seed", "trial", "status", "truth", "recovered", "rouge1", "rouge2",
-        "rougeL", "token_accuracy", "exact_match", "nerr", "confidence", "certified", "stage", "names_found", "names",
-        "numbers_found", "numbers", "seconds",
+        "rougeL", "token_accuracy", "exact_match", "nerr", "confidence", "certified", "lost", "stage", "names_found",
+        "names", "numbers_found", "numbers", "seconds",
     ]  # fmt: skip
     assert call("export", folder, "--out", tmp_path / "all.json")[0] == 0
     assert [row["truth"] for row in json.loads((tmp_path / "all.json").read_text())] == [row["truth"] for row in rows]

@@ -31,9 +31,16 @@ def obstacles(leak=20, **given):
         ({"truth_distance": 0.2, "scenario": {"client": LOCAL}}, {"local-steps"}),
         ({"truth_distance": 0.2, "scenario": {"client": ClientRule(mode="train")}}, {"dropout"}),
         ({"truth_distance": 0.2, "scenario": {"defenses": ["sign"]}}, {"coarse-values"}),
-        ({"truth_distance": 0.2, "scenario": {"defenses": ["noise:sigma=0.1"]}}, {"search"}),
-        # Of a defence that is not known here nobody can say how much of the distance it makes.
-        ({"truth_distance": 0.2, "scenario": {"client": LOCAL, "defenses": ["theirs:Own:x=1"]}}, {"search"}),
+        ({"truth_distance": 0.2, "scenario": {"defenses": ["noise:sigma=0.1"]}}, {"defended"}),  # not measured
+        ({"truth_distance": 0.2, "scenario": {"defenses": ["frozen"]}}, {"search"}),
+        ({"reasons": [NO_GAP], "tokens": 15, "scenario": {"client": LOCAL}}, {"local-steps"}),
+        ({"reasons": [NO_GAP], "tokens": 16, "scenario": {"client": LOCAL}}, {"rank-limit"}),
+        ({"reasons": [NO_GAP], "tokens": 15, "scenario": {"client": ClientRule(mode="train")}}, {"dropout"}),
+        # Of a defence that is not known here nobody can say how much of the distance it makes: none is given.
+        (
+            {"truth_distance": 0.2, "scenario": {"client": LOCAL, "defenses": ["theirs:Own:x=1"]}},
+            {"local-steps", "defended"},
+        ),
         ({"truth_distance": 0.0, "scenario": {"client": LOCAL}}, {"search"}),
         ({}, {"search"}),
     ],

@@ -34,6 +34,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "verdict.md"
         (attack_verdict((12, 8, 15), unfinished=1), "unfinished"),
         (attack_verdict((40, 30, 50), unfinished=20), "high"),  # what was read is read, however the run ended
         (attack_verdict((0, 0, 0), tokens=(60, 50)), "moderate"),
+        (attack_verdict((0, 0, 0), tokens=(90, 90)), "high"),
+        (attack_verdict((0, 0, 0), tokens=(90, 90), unfinished=20), "high"),  # tokens that were read are read
+        (attack_verdict((40, 30, 50), whole=10, tokens=(0, 0)), "critical"),
         (attack_verdict((0, 0, 0), tokens=(60, 49)), "not shown"),
         (attack_verdict((0, 0, 0)), "not shown"),
     ],

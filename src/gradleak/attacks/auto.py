@@ -1,13 +1,16 @@
-"""Auto: prove what can be proved, let a language model write sentences, and match gradients for the rest."""
+"""Auto: name the tokens, prove what can be proved, let a language model write sentences, match the rest."""
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
-from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.bag import Bag
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Keep, Reconstruction, Sentence
 from gradleak.attacks.evidence.hints import points_anywhere
 from gradleak.attacks.evidence.lengths import shortest_sentence
 from gradleak.attacks.exact.attack import Exact, as_reconstruction, recover, show_in
@@ -15,17 +18,22 @@ from gradleak.attacks.exact.limits import too_little
 from gradleak.attacks.exact.recovery import Outcome
 from gradleak.attacks.exact.remaining import remaining
 from gradleak.attacks.film.attack import Film
-from gradleak.attacks.reasons import Reason
+from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.search.lamp import LampCos
 from gradleak.attacks.search.matching_attack import MatchingAttack
 from gradleak.attacks.search.subspace import Subspace
 from gradleak.attacks.spans.certify import attention_parts
-from gradleak.core.budget import StopReason
+from gradleak.core.budget import Stopped, StopReason
+from gradleak.core.errors import GradleakError
+from gradleak.core.supervision import supervised
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
+# The share of the time that naming the tokens may take. It comes first: where no sentence can be read, the tokens are
+# what leaks.
+BAG_SHARE = 0.2
 # The share of the time left that proving may take, so that some remains for matching.
 EXACT_SHARE = 0.6
 # The share of the time left after that for writing.
@@ -40,13 +48,13 @@ class AutoOptions(AttackOptions):
 
 
 class Auto(Attack):
-    """Exact recovery first; where it proves nothing of a language model, `film`; then matching on the rest.
+    """The tokens, exact recovery; where it proves nothing of a language model, `film`; then matching on the rest.
 
     If the update points at certain tokens, matching keeps to them.
     """
 
     name = "auto"
-    summary = "exact first, then film (language models), subspace or LAMP on the rest; says what failed"
+    summary = "bag and exact first, then film (language models), subspace or LAMP on the rest; says what failed"
     Options = AutoOptions
     options: AutoOptions
 
@@ -56,6 +64,8 @@ class Auto(Attack):
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         gradients = [as_gradient(update) for update in updates]
+        bags = self._name(gradients, model, context)
+        context = replace(context, keep=_keep_tokens(context, bags, model))
         outcomes, answers = self._prove(gradients, model, context)
         written = self._write(gradients, outcomes, model, context, answers)
         budget = context.budget
@@ -64,10 +74,32 @@ class Auto(Attack):
                 for number in numbers:
                     answers[number] = answers[number].model_copy(update={"status": budget.reason})
                 continue
-            matched = attack.run(rest, model, context.for_updates(numbers))
+            try:
+                matched = attack.run(rest, model, _beside(context, numbers, answers, attack.name))
+            except GradleakError as error:  # such as too little memory: what was found before it stands
+                for number in numbers:
+                    answers[number].add_reasons(Reason(kind="nothing-to-match", about=str(error)))
+                continue
             for number, more in zip(numbers, matched, strict=True):
                 answers[number] = _merged(answers[number], more, attack.name)
-        return answers
+        return [_with_tokens(answer, bag, model) for answer, bag in zip(answers, bags, strict=True)]
+
+    def _name(self, gradients: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        """The tokens of every update."""
+        bag, bags, progress = Bag(), [], context.progress
+        progress.begin(f"{self.name}: {bag.name}", len(gradients), "updates")
+        for number, gradient in enumerate(gradients):
+            own = context.budget.part(BAG_SHARE / (len(gradients) - number))
+            try:
+                named = supervised(functools.partial(bag.read, gradient, model, own), own)
+            except Stopped:
+                context.budget.check()
+                named = Reconstruction(found=["bag"], **reason_fields([Reason(kind="stage-cut", about=bag.name)]))
+            bags.append(named)
+            context.keep(number, named)
+            progress.advance(number + 1)
+        progress.end()
+        return bags
 
     def _prove(
         self, gradients: Sequence[Update], model: TextModel, context: AttackContext
@@ -77,9 +109,15 @@ class Auto(Attack):
         for number, (gradient, seed) in enumerate(zip(gradients, context.seeds, strict=True)):
             # A hard update must not take the others' time.
             own = context.budget.part(EXACT_SHARE / (len(gradients) - number))
-            outcome = recover(gradient, model, seed, own, show_in(progress, number))
+            work = functools.partial(recover, gradient, model, seed, own, show_in(progress, number))
+            try:
+                outcome = supervised(work, own)
+            except Stopped:  # by its share; if all of the time is over, the attack itself is stopped
+                context.budget.check()
+                outcome = Outcome(reasons=[Reason(kind="stage-cut", about=Exact.name)])
             outcomes.append(outcome)
             answers.append(as_reconstruction(outcome, model, own))
+            context.keep(number, answers[number], final=outcome.complete)
             progress.advance(number + 1)
         progress.end()
         return outcomes, answers
@@ -103,7 +141,7 @@ class Auto(Attack):
         film = Film()
         share = context.for_updates(unproved).with_budget(context.budget.part(FILM_SHARE))
         portions = share.portions([gradients[n] for n in unproved], film.at_once)
-        attempts = [answer for portion, own in portions for answer in film.run(portion, model, own)]
+        attempts = [answer for portion, own in portions for answer in self._written(film, portion, model, own)]
         written = set()
         for number, more in zip(unproved, attempts, strict=True):
             # Without shares it judges by the model alone, and is never as sure as this.
@@ -115,6 +153,15 @@ class Auto(Attack):
                 answers[number].add_reasons(Reason(kind="nothing-written"))
                 answers[number] = answers[number].model_copy(update={"status": _ended(answers[number], more)})
         return written
+
+    def _written(
+        self, film: Film, portion: Sequence[Update], model: TextModel, own: AttackContext
+    ) -> list[Reconstruction]:
+        try:
+            return supervised(functools.partial(film.run, portion, model, own), own.budget)
+        except Stopped:
+            cut = reason_fields([Reason(kind="stage-cut", about=film.name)])
+            return [Reconstruction(status=own.budget.reason, **cut) for _ in portion]
 
     def _plan(
         self,
@@ -163,6 +210,17 @@ def _reservations(rest: Update, model: TextModel, hinted: bool) -> list[Reason]:
     return [*reasons, little] if little else reasons
 
 
+def _beside(
+    context: AttackContext, numbers: Sequence[int], answers: Sequence[Reconstruction], stage: str
+) -> AttackContext:
+    """The context of a stage on some of the updates, which keeps its answers beside those from before it."""
+
+    def keep(number: int, answer: Reconstruction, final: bool = False) -> None:
+        context.keep(numbers[number], _merged(answers[numbers[number]], answer, stage))
+
+    return replace(context.for_updates(numbers), keep=keep)
+
+
 def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reconstruction:
     """Proved sentences first, then those that matching adds."""
     added: list[Sentence] = [sentence.model_copy(update={"stage": stage}) for sentence in matched.sentences]
@@ -178,12 +236,38 @@ def _merged(proved: Reconstruction, matched: Reconstruction, stage: str) -> Reco
             **both,
             "sentences": [*proved.sentences, *added],
             "found": sorted(set(proved.found) | set(matched.found)),
-            "bag": {**matched.bag, **proved.bag} if proved.sentences else matched.bag,
             "loss": matched.loss,
             "trace": matched.trace,
             "status": _ended(proved, matched),
             "notes": [*proved.notes, *matched.notes],
             "reasons": [*proved.reasons, *matched.reasons],
+        }
+    )
+
+
+def _keep_tokens(context: AttackContext, bags: Sequence[Reconstruction], model: TextModel) -> Keep:
+    """Keep answers with the tokens that were named before them."""
+
+    def keep(number: int, answer: Reconstruction, final: bool = False) -> None:
+        context.keep(number, _with_tokens(answer, bags[number], model), final)
+
+    return keep
+
+
+def _with_tokens(answer: Reconstruction, named: Reconstruction, model: TextModel) -> Reconstruction:
+    """An answer with the tokens that were named at the start, and those of sentences that are proved.
+
+    Why there are none is said where there are none, and nothing else was read.
+    """
+    if not named.bag and not answer.sentences:
+        answer.add_reasons(*(reason for reason in named.reasons if reason not in answer.reasons))
+    proved = {token for sentence in answer.sentences if sentence.certified for token in sentence.tokens}
+    names = model.tokenizer.convert_ids_to_tokens(sorted(proved))
+    return answer.model_copy(
+        update={
+            "bag": {**(named.bag or answer.bag), **dict.fromkeys(map(str, names), 1.0)},
+            "counts": named.counts or answer.counts,
+            "found": sorted({*answer.found, *named.found}),
         }
     )
 

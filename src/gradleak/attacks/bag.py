@@ -10,6 +10,7 @@ from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstr
 from gradleak.attacks.evidence.rows import RowRule
 from gradleak.attacks.evidence.tokens import tokens_of
 from gradleak.attacks.reasons import reason_fields
+from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -32,13 +33,15 @@ class Bag(Attack):
     at_once = 1
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
-        return [self._tokens(as_gradient(update), model) for update in updates]
+        return [self.read(as_gradient(update), model, context.budget) for update in updates]
 
-    def _tokens(self, update: Update, model: TextModel) -> Reconstruction:
-        tokens = tokens_of(model, update, self.options.rule, self.options.spans)
+    def read(self, gradient: Update, model: TextModel, budget: Budget) -> Reconstruction:
+        """The tokens of one gradient."""
+        tokens = tokens_of(model, gradient, self.options.rule, self.options.spans, budget)
         return Reconstruction(
             sentences=[],
             **tokens.fields(model, model.content(list(tokens.scores))),
             found=["bag"],
             **reason_fields(tokens.reasons),
+            status=budget.reason,
         )

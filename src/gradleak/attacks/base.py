@@ -6,13 +6,14 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from gradleak.attacks.reasons import Reason
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import with_an_end
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
 from gradleak.core.text import counted
@@ -22,7 +23,13 @@ from gradleak.updates.update import Update
 
 
 class Sentence(BaseModel):
-    """A recovered sentence: its tokens without special tokens, its text, and how sure the attack is (0 to 1)."""
+    """A recovered sentence: its tokens without special tokens, its text, and how sure the attack is (0 to 1).
+
+    What `confidence` measures is the attack's own; only what is `certified` is proved. For matching (`dlg`, `tag`,
+    `lamp-*`, `subspace`) it is how much of the update the answer explains beyond random words: 0 for as little as
+    these, 1 for all of it. Of a search that was cut short it is that of its embeddings, times how near tokens are.
+    Noise, and other sentences of the batch that are wrong, lower it too.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,6 +40,11 @@ class Sentence(BaseModel):
     stage: str | None = Field(default=None, description="the attack that recovered it, where several were tried")
     energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
     threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
+    lost: int = Field(
+        default=0,
+        ge=0,
+        description="unknown tokens among its own: neither text nor certificate covers what stood in their places",
+    )
 
 
 class TracePoint(BaseModel):
@@ -107,6 +119,16 @@ def with_defaults(base: type[Chosen], name: str, **defaults: Any) -> type[Chosen
     return create_model(name, __base__=base, __module__=base.__module__, **fields)
 
 
+class Keep(Protocol):
+    """Takes the answer to an update, by its number; a final one will not get better."""
+
+    def __call__(self, number: int, answer: Reconstruction, final: bool = False) -> None: ...
+
+
+def _forget(number: int, answer: Reconstruction, final: bool = False) -> None:
+    """Keep nothing."""
+
+
 @dataclass(frozen=True)
 class AttackContext:
     """What an attack gets beside updates and model: seeds, limits, who watches, and data of its own."""
@@ -121,6 +143,8 @@ class AttackContext:
     """Updates of the same run that were attacked before these, for progress."""
     after: int = 0
     """Updates of the same run that are attacked after these."""
+    keep: Keep = _forget
+    """Takes the best so far of an update: what is answered if the attack must be ended before it returns."""
 
     @property
     def total(self) -> int:
@@ -129,7 +153,11 @@ class AttackContext:
 
     def for_updates(self, numbers: Sequence[int]) -> Self:
         """The context for some of the updates."""
-        return replace(self, seeds=[self.seeds[number] for number in numbers])
+
+        def keep(number: int, answer: Reconstruction, final: bool = False) -> None:
+            self.keep(numbers[number], answer, final)
+
+        return replace(self, seeds=[self.seeds[number] for number in numbers], keep=keep)
 
     def with_budget(self, budget: Budget) -> Self:
         return replace(self, budget=budget)
@@ -175,7 +203,7 @@ class Attack(ABC):
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """The attack with these options, given by name as text or as values."""
         try:
-            return cls(cls.Options.model_validate(dict(settings)))
+            return cls(with_an_end(cls.Options.model_validate(dict(settings))))
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else "options"

@@ -12,11 +12,20 @@ import torch
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
+from gradleak.core.progress import SILENT, Progress
 from gradleak.models.text import TextModel
 from gradleak.priors.base import load_prior
+from gradleak.priors.ngram import load_ngram
 from gradleak.updates.update import Update
 
 TYPICAL_LENGTH = 12
+
+
+def frequent_tokens(model: TextModel, count: int, progress: Progress = SILENT) -> list[str]:
+    """The control of a bag: so many of the commonest tokens of ordinary language, under the tokenizer's names."""
+    allowed = model.text_tokens.tolist()
+    ordinary = [token for token in load_ngram(model, progress).frequent() if allowed[token]]
+    return [str(name) for name in model.tokenizer.convert_ids_to_tokens(ordinary[:count])]
 
 
 class ControlOptions(AttackOptions):
@@ -34,14 +43,19 @@ class Control(Attack):
         return self.options.prior
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
-        prior = load_prior(self.options.prior, model, context.progress)
+        """Of updates that the time did not suffice for, an answer without a sentence that says so; never of all."""
+        prior = load_prior(self.options.prior, model, context.progress, context.budget)
         frame = len(model.prefix) + len(model.suffix)
-        guesses = []
+        guesses: list[Reconstruction] = []
         for update, seed in zip(updates, context.seeds, strict=True):
+            if guesses and context.budget.over:
+                guesses.append(Reconstruction(status=context.budget.reason))
+                continue
             generator = torch.Generator().manual_seed(seed)
             known = update.known
             lengths = known.lengths or (TYPICAL_LENGTH,) * (known.size or 1)
             drawn = [prior.sample(n - frame, generator) if prior else [] for n in lengths]
             sentences = [Sentence(text=model.decode(ids), tokens=ids, confidence=0.0) for ids in drawn]
             guesses.append(Reconstruction(sentences=sentences))
+            context.keep(len(guesses) - 1, guesses[-1], final=True)
         return guesses

@@ -10,6 +10,8 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gradleak.core.text import enumerated
+
 # Kinds, and the names of their numbers, are written into results.json: they change with its schema only.
 Kind = Literal[
     "matrix-missing",
@@ -32,6 +34,9 @@ Kind = Literal[
     "nothing-written",
     "rest-unknown",
     "size-unknown",
+    "nothing-yet",
+    "stage-cut",
+    "tokens-unknown",
 ]
 
 TEXTS: dict[Kind, str] = {
@@ -44,8 +49,7 @@ TEXTS: dict[Kind, str] = {
     "nothing-to-match": "matching was not tried: {about}",
     "too-little-seen": "the update holds too little to tell sentences apart by matching: about {told:,.0f} "
     "independent numbers for the {unknown:,.0f} of {tokens:.0f} unknown embeddings",
-    "no-gap": "the singular values of {about} fall from {largest:.1e} to {smallest:.1e} without a gap: the batch has "
-    "{limit:.0f} tokens or more, the rank limit of this matrix, or noise hides them",
+    "no-gap": "the singular values of {about} fall from {largest:.1e} to {smallest:.1e} without a gap",
     "zero": "the gradient of {about} is zero: there is nothing to read",
     "rows-drowned": "no rows of the token embedding's gradient stand out from the noise",
     "first-drowned": "subspace was skipped: nothing in the first layer rises above noise",
@@ -59,7 +63,18 @@ TEXTS: dict[Kind, str] = {
     "nothing-written": "film found no sentence that explains enough of the update",
     "rest-unknown": "matching was not tried: what remains of the update without the recovered sentences is not known",
     "size-unknown": "matching was not tried: it needs the batch size, which is not known",
+    "nothing-yet": "the attack was ended before it had read anything",
+    "stage-cut": "{about} was ended by its share of the time before it had an answer",
+    "tokens-unknown": "of {tokens:.0f} tokens of the recovered sentences the tokenizer does not know what was "
+    "written there, and no certificate covers it",
 }
+
+
+# Met where something covers exact values, whatever it is.
+HIDDEN: frozenset[Kind] = frozenset(
+    {"no-gap", "rows-drowned", "first-drowned", "rest-drowned", "starts-spent", "prefixes-overflow",
+     "dimensions-left", "gradient-left"}
+)  # fmt: skip
 
 
 class Reason(BaseModel):
@@ -74,10 +89,25 @@ class Reason(BaseModel):
     kind: Kind
     about: str = Field(default="", description="the tensor that it concerns, if any")
     numbers: dict[str, float] = Field(default_factory=dict)
+    causes: tuple[str, ...] = Field(default=(), description="what the manifest names that can be why, in words")
 
     @property
     def text(self) -> str:
-        return TEXTS[self.kind].format(about=self.about, **self.numbers)
+        text = TEXTS[self.kind].format(about=self.about, **self.numbers)
+        if self.kind == "no-gap":
+            return f"{text}: {self._why_no_gap()}"
+        return f"{text}; {enumerated(self.causes)} can be why" if self.causes else text
+
+    def _why_no_gap(self) -> str:
+        """Too many tokens are a cause only where they are not ruled out: then `most` says how many there can be."""
+        limit, most = self.numbers["limit"], self.numbers.get("most")
+        named = f"{enumerated(self.causes)} can hide the rank" if self.causes else ""
+        if most is None:
+            many = f"the batch has {limit:.0f} tokens or more, the rank limit of this matrix"
+            return f"{named}, or {many}" if named else f"{many}, or noise that the manifest does not name hides them"
+        few = f"the batch has {most:.0f} tokens at most, and the rank limit of this matrix is {limit:.0f}"
+        other = "noise, rounding or local steps that the manifest does not name hide the rank"
+        return f"{named or other} ({few})"
 
 
 class ReasonFields(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,11 +10,13 @@ from typing import Any
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
-from gradleak.core.budget import Budget
+from gradleak.attacks.reasons import Reason, reason_fields
+from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.peak import peak_memory
 from gradleak.core.progress import SILENT, Progress, redacted
 from gradleak.core.seeds import derive_seed
+from gradleak.core.supervision import supervised
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
 from gradleak.models.image import ImageModel
@@ -62,21 +65,49 @@ def attack(
 def run_attack(
     method: Attack, updates: Sequence[Update], model: Target, context: AttackContext
 ) -> list[Reconstruction]:
-    """One reconstruction per update, each with the seconds and the peak memory of the portion it was attacked in."""
+    """One reconstruction per update, each with the seconds and the peak memory of the portion it was attacked in.
+
+    An attack that does not end with its budget is ended, and what it has kept by then is its answer.
+    """
     method, context = method.prepared(model), replace(context, progress=redacted(context.progress))
     _check(method, updates, model, context)
     reconstructions: list[Reconstruction] = []
     for portion, own in context.portions(updates, method.at_once):
         started = time.monotonic()
+        kept = _Kept(len(portion))
+        own = replace(own, keep=kept)
         own.progress.begin(method.name, 0)
         with peak_memory(model.device) as memory:
-            answers = method.run(portion, model, own)
+            try:
+                answers = supervised(functools.partial(method.run, portion, model, own), own.budget)
+            except Stopped:
+                answers = kept.answers(own.budget.reason)
         own.progress.end()
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}
         reconstructions += [answer.model_copy(update=cost) for answer in answers]
     return reconstructions
+
+
+class _Kept:
+    """The best so far of every update, should the attack not come to its end."""
+
+    def __init__(self, updates: int) -> None:
+        self._best: list[Reconstruction | None] = [None] * updates
+        self._final = [False] * updates
+
+    def __call__(self, number: int, answer: Reconstruction, final: bool = False) -> None:
+        self._best[number], self._final[number] = answer, final
+
+    def answers(self, reason: StopReason) -> list[Reconstruction]:
+        """An answer to each; those that are not final say why the attack ended."""
+        answers = []
+        for best, final in zip(self._best, self._final, strict=True):
+            if best is None:
+                best = Reconstruction(**reason_fields([Reason(kind="nothing-yet")]))
+            answers.append(best if final else best.model_copy(update={"status": reason}))
+        return answers
 
 
 def _check(method: Attack, updates: Sequence[Update], model: Target, context: AttackContext) -> None:

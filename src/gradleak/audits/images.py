@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
@@ -12,11 +13,15 @@ from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.images import ImageClient
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
 from gradleak.data.pictures import Pictures, disjoint, from_uris, read_pictures
+from gradleak.data.texts import BUILT_IN, KINDS
 from gradleak.models.image import ImageModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.score import Score
@@ -39,6 +44,10 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     unused = frozenset({"task", "num_labels", "text_column", "label_column", "max_tokens", "window"})
 
     def read(self, spec: AuditSpec) -> ImageData:
+        if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:
+            raise GradleakError(
+                f"{spec.model} reads images, and {spec.data} holds texts; give --data an .npz of images"
+            )
         return ImageData(*read_pictures(image_file(spec.data)))
 
     def given(self, data: Any) -> ImageData:
@@ -62,11 +71,19 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def truth(self, batch: Pictures, model: ImageModel) -> Truth:
         return Truth(images=batch.uris(), labels=list(batch.labels))
 
+    def batch(self, truth: Truth, model: ImageModel) -> Pictures:
+        if truth.labels is None or len(truth.labels) != len(truth.examples):
+            raise GradleakError(f"the truth needs a label for each of its {len(truth.examples)} images")
+        pictures = Pictures(from_uris(truth.examples), tuple(truth.labels))
+        model.check_shape(pictures.shape)
+        model.check_labels(pictures.labels)
+        return pictures
+
     def client(self, spec: AuditSpec, model: ImageModel) -> ImageClient:
         return ImageClient(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: ImageClient, batch: Pictures, seed: int) -> Update:
-        return client.update(batch, seed)
+    def update(self, client: ImageClient, batch: Pictures, secret: Secret) -> Update:
+        return client.update(batch, secret)
 
     def learner(self, data: ImageData, model: ImageModel) -> ImageLearner:
         return ImageLearner(data.private)
@@ -74,21 +91,22 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def score(self, found: Reconstruction, truth: Truth, model: ImageModel | None, metrics: Sequence[str]) -> Score:
         return score_images(found, Pictures(from_uris(truth.examples), tuple(truth.labels or ())), metrics=metrics)
 
-    def facts(self, trial: Attacked[Pictures], model: ImageModel) -> dict[str, Any]:
-        return {"found": inferred_accuracy(trial.reconstruction, trial.batch.labels, (), ())}
+    def facts(self, trial: Attacked[Pictures], model: ImageModel, budget: Budget) -> dict[str, Any]:
+        return {"found": inferred_accuracy(trial.reconstruction, trial.batch.labels)}
 
     def control(
         self,
         method: Attack,
         trials: Sequence[Attacked[Pictures]],
         model: ImageModel,
-        data: Sequence[ImageData],
+        data: Sequence[ImageData | None],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
         """The mean auxiliary image, or plain grey."""
         reached = []
         for trial, own in zip(trials, data, strict=True):
-            context = AttackContext([trial.seed], auxiliary=own.auxiliary)
+            context = AttackContext([trial.seed], auxiliary=None if own is None else own.auxiliary)
             (guess,) = run_attack(ImageControl(), [trial.update], model, context)
             reached.append(ControlScores(score_images(guess, trial.batch, metrics=trial.spec.metrics).metrics))
         return reached

@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, Reconstruction
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.sender import Sender
+from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.core.registry import Registry
+from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
 from gradleak.scoring.metrics import choose_metrics
+from gradleak.scoring.named import Named
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.score import Score
 from gradleak.training.learner import Learner
@@ -33,23 +36,27 @@ Batch = TypeVar("Batch")
 
 
 class ControlScores(NamedTuple):
-    """What guessing without the update reaches on a trial: mean scores, and the names and numbers it hit."""
+    """What guessing without the update reaches on a trial: mean scores, names and numbers, and tokens it hit."""
 
     scores: dict[str, float]
     pieces: Pieces | None = None
+    named: Named | None = None
 
 
 @dataclass(frozen=True)
 class Attacked(Generic[Batch]):
-    """One trial after the attack: the private batch, its update, what the attack made of it, and the seeds."""
+    """One trial after the attack: the private batch, its update, what the attack made of it, seed and secret.
+
+    Who made an update that was recorded elsewhere is not known here: it has no client.
+    """
 
     spec: AuditSpec
-    client: Sender
     batch: Batch
     update: Update
     reconstruction: Reconstruction
     seed: int
-    client_seed: int
+    client: Sender | None = None
+    secret: Secret | None = None
 
 
 class Modality(ABC, Generic[Model, Data, Batch]):
@@ -91,6 +98,10 @@ class Modality(ABC, Generic[Model, Data, Batch]):
     def truth(self, batch: Batch, model: Model) -> Truth:
         """A batch as results and truth files hold it."""
 
+    @abstractmethod
+    def batch(self, truth: Truth, model: Model) -> Batch:
+        """The batch of a truth file, which is refused if it cannot be one of this model."""
+
     # --- the honest side --------------------------------------------------------------------------
 
     @abstractmethod
@@ -98,8 +109,8 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         """The client that the spec describes."""
 
     @abstractmethod
-    def update(self, client: Any, batch: Batch, seed: int) -> Update:
-        """What the client sends of a batch."""
+    def update(self, client: Any, batch: Batch, secret: Secret) -> Update:
+        """What the client sends of a batch; all that it draws comes from the secret."""
 
     @abstractmethod
     def learner(self, data: Data, model: Model) -> Learner[Any]:
@@ -117,14 +128,21 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         method: Attack,
         trials: Sequence[Attacked[Batch]],
         model: Model,
-        data: Sequence[Data],
+        data: Sequence[Data | None],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
-        """What guessing reaches on every trial, with no look at its tensors."""
+        """What guessing reaches on every trial, with no look at its tensors, as well as the budget allows.
+
+        The data of some may not be at hand.
+        """
 
     @abstractmethod
-    def facts(self, trial: Attacked[Batch], model: Model) -> dict[str, Any]:
-        """What else a trial of the results holds: how much of the labels was found, signal, noise, ..."""
+    def facts(self, trial: Attacked[Batch], model: Model, budget: Budget) -> dict[str, Any]:
+        """What else a trial of the results holds: how much of the labels was found, signal, noise, ...
+
+        What takes long is left out when the budget is over.
+        """
 
 
 class Truth(BaseModel, extra="forbid"):
@@ -132,7 +150,18 @@ class Truth(BaseModel, extra="forbid"):
 
     texts: list[str] | None = None
     images: list[str] | None = None
-    labels: list[int] | None
+    labels: list[int] | None = None
+    secret: str | None = Field(
+        default=None, description="of the client's dropout and noise: with it the same command makes the same update"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Truth:
+        if not self.examples or (self.texts and self.images):
+            raise ValueError("it must hold texts or images")
+        if self.labels is not None and len(self.labels) != len(self.examples):
+            raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
+        return self
 
     @property
     def examples(self) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.results import Results, Trial
 from gradleak.models.tasks import Modality
+from gradleak.scoring.named import Named
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -25,12 +26,16 @@ class _Masker:
 
 
 def redact(results: Results) -> Results:
-    """A copy with all texts masked and all token lists emptied; images are taken out."""
+    """A copy with all texts masked and all token lists emptied; images and the clients' secret are taken out."""
     if results.redacted:
         return results
-    mask = _MASKS[results.scenario.modality]
-    trials = [mask(trial) for trial in results.trials]
-    return results.model_copy(update={"trials": trials, "redacted": True})
+    trials = [redact_trial(trial, results.scenario.modality) for trial in results.trials]
+    return results.model_copy(update={"trials": trials, "redacted": True, "secret": None})
+
+
+def redact_trial(trial: Trial, modality: Modality) -> Trial:
+    """A copy of one trial with its texts masked, or its images taken out; what is masked stays as it is."""
+    return _MASKS[modality](trial)
 
 
 def redact_answer(answer: Reconstruction) -> Reconstruction:
@@ -56,9 +61,15 @@ def _masked(trial: Trial) -> Trial:
         update={
             "pairs": pairs,
             "truth": [mask(text) for text in trial.truth],
+            "named": _only_counts(trial.named),
+            "control_named": _only_counts(trial.control_named),
             "reconstruction": _masked_answer(trial.reconstruction, mask),
         }
     )
+
+
+def _only_counts(named: Named | None) -> Named | None:
+    return None if named is None else named.model_copy(update={"which": [], "wrong": []})
 
 
 def _without_images(trial: Trial) -> Trial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.rows import pair_rows
@@ -13,7 +13,7 @@ from gradleak.core.budget import StopReason
 from gradleak.core.environment import Environment
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
-from gradleak.core.privacy import private
+from gradleak.core.reading import read_model
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
@@ -21,6 +21,7 @@ from gradleak.models.selection import count_parameters, share_of
 from gradleak.models.tasks import MODALITY_OF, Modality, TargetTask
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, figure, format_score, labels_of
+from gradleak.scoring.named import Named
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import SCALES, Scale
 from gradleak.scoring.score import Pair
@@ -69,13 +70,15 @@ class Scenario(_Model):
     data_rows: int
     auxiliary: int | None = Field(default=None, description="images of the same kind that the attacker holds")
     labels: Literal["given", "drawn", "none"] = Field(description="where the labels came from")
-    batch_size: int
+    batch_size: int | None = Field(description="null of a recorded update of which nobody told it")
+    recorded: bool = Field(default=False, description="whether the update was made elsewhere and handed over")
     trials: int
     seed: int
     client: ClientRule
     defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
     observed: Observed | None = Field(default=None, description="the tensors the attacker sees; null in old results")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
+    notes: list[str] = Field(default_factory=list, description="what is to be known of the model, such as a new head")
 
     @property
     def modality(self) -> Modality:
@@ -101,14 +104,23 @@ class Trial(_Model):
     index: int
     seed: int
     status: StopReason
-    truth: list[str] = Field(description="the private texts, or images as PNGs in data URIs")
+    truth: list[str] = Field(
+        description="the private texts, or images as PNGs in data URIs; empty where the truth is not known"
+    )
     labels: list[int] | None
     reconstruction: Reconstruction
-    pairs: list[Pair] = Field(description="true sentences with the reconstruction assigned to each")
-    scores: dict[str, float]
+    pairs: list[Pair] = Field(
+        description="true sentences with the reconstruction assigned to each; without a truth what was read back"
+    )
+    scores: dict[str, float] = Field(description="empty where the truth is not known")
     control_scores: dict[str, float]
     control_pieces: Pieces | None = Field(
         default=None, description="names and numbers that the control's draws hit, all draws together"
+    )
+    bag_size: int = Field(default=0, description="tokens that the attack named, which masked results do not hold")
+    named: Named | None = Field(default=None, description="what the bag names; null if tokens were not looked for")
+    control_named: Named | None = Field(
+        default=None, description="the same of a bag of equal size, of the commonest tokens"
     )
     found: dict[str, float] = Field(
         default_factory=dict,
@@ -119,6 +131,10 @@ class Trial(_Model):
         description="mean of 1 - cos over parameters between the update and the gradient of the true batch",
     )
     tokens: int | None = Field(default=None, description="tokens of the true batch, special ones counted")
+    lost: int | None = Field(
+        default=None,
+        description="those of them that the tokenizer does not know: what they stood for is lost",
+    )
     signal: float | None = Field(default=None, description="norm of the update without the noise of defences")
     noise: float | None = Field(default=None, description="norm that this noise is expected to have; 0 for none")
     seconds: float
@@ -151,6 +167,27 @@ class Results(_Model):
     summary: dict[str, Interval]
     control: dict[str, Interval]
     found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
+    secret: str | None = Field(
+        default=None,
+        description="that the clients' dropout and noise came from: `--secret` takes this file and repeats the audit "
+        "on another machine; null if redacted",
+    )
+
+    @property
+    def scored(self) -> bool:
+        """Whether a truth was there to compare with."""
+        return any(trial.scores for trial in self.trials)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Results:
+        """Every score of the summary stands beside its control; what an audit is judged by is in every trial."""
+        judged = {self.scenario.scale.metric, self.scenario.scale.whole} & self.summary.keys()
+        trials = [table for trial in self.trials for table in (trial.scores, trial.control_scores)]
+        lacking = sorted(self.summary.keys() - self.control.keys())
+        lacking += sorted(name for name in judged if any(name not in table for table in trials))
+        if lacking:
+            raise ValueError(f"{lacking[0]} stands in the summary, and not in the control or not in every trial")
+        return self
 
     def save(self, folder: Path) -> Path:
         """Write `results.json`, readable by its owner only."""
@@ -165,6 +202,8 @@ class Results(_Model):
         if scale.metric in self.summary:
             leak, control = self.summary[scale.metric], self.control[scale.metric]
             score = f": {scale.labelled(leak)}, control {scale.format(control)}"
+        elif not self.scored:
+            score = ": no truth to compare with"
         ended = "" if self.status == "completed" else f", {self.status}"
         return f"Results({self._title}{ended}{score})"
 
@@ -195,11 +234,6 @@ def observed(update: Update, selection: str, model: Target) -> Observed:
 def load_results(folder: str | Path) -> Results:
     """Read the results of an audit back."""
     path = Path(folder) / FILE
-    if not path.is_file():
+    if not path.exists():
         raise GradleakError(f"{folder} holds no {FILE}; give the folder an audit wrote")
-    try:
-        return Results.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path} is not a gradleak result: {private(where)}: {first['msg']}") from error
+    return read_model(path, Results, "a gradleak result")

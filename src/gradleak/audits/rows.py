@@ -47,6 +47,7 @@ def _sentence(number: int, pair: Pair, scores: Row) -> Row:
         **scores,
         "confidence": round(pair.confidence, 4),
         "certified": pair.certified,
+        "lost": pair.lost,
         "stage": pair.stage,
         "names_found": None if pieces is None else pieces.names.found,
         "names": None if pieces is None else pieces.names.total,

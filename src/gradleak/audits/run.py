@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.base import Attack, AttackContext
 from gradleak.attacks.run import run_attack
-from gradleak.audits.modality import GIVEN, Attacked, ControlScores, completed, method_of, modality_of
+from gradleak.audits.modality import (
+    GIVEN,
+    MODALITIES,
+    Attacked,
+    ControlScores,
+    Truth,
+    completed,
+    method_of,
+    modality_of,
+)
 from gradleak.audits.redact import redact
-from gradleak.audits.results import AttackInfo, Results, Scenario, Trial, observed
+from gradleak.audits.results import Observed, Results, Scenario, Trial, observed
 from gradleak.audits.spec import AuditSpec
-from gradleak.core.budget import Budget
-from gradleak.core.environment import describe
+from gradleak.audits.trials import about_model, as_results, measured
+from gradleak.clients.sender import Sender
+from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
 from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret, read_secret, user_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
-from gradleak.scoring.interval import Interval, bootstrap
-from gradleak.scoring.metric import by_metric
-from gradleak.scoring.metrics import prepare_metrics, range_of
+from gradleak.scoring.metrics import prepare_metrics
 from gradleak.updates.update import Update
 
 # The share of the free memory that updates may take while they wait to be attacked.
 UPDATES_SHARE = 0.3
+# The share of the time that making updates may take before it is the attack's turn.
+MAKING_SHARE = 0.3
 
 
 def audit(
@@ -71,11 +82,12 @@ def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, pr
     modality = modality_of_source(spec.model) if target is None else target.modality
     spec = completed(spec, modality)
     prepare_metrics(modality, spec.metrics, progress)
+    offer = MODALITIES.get(modality)
+    progress.begin("reading data", 0)
+    # Before the model: a file that is wrong is an error at once.
+    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     if target is None:
         target = load_target(spec, progress)
-    progress.begin("reading data", 0)
-    offer = modality_of(target)
-    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
     (results,) = audit_together([case], target, method_of(spec, target.modality), budget=budget, progress=progress)
     return results
 
@@ -87,11 +99,21 @@ def load_target(spec: AuditSpec, progress: Progress = SILENT) -> Target:
 
 @dataclass(frozen=True)
 class AuditCase:
-    """One audit ready to run: its settings, and the data that they name."""
+    """One audit ready to run: its settings, the data that they name, and trials that were measured before."""
 
     spec: AuditSpec
     data: Any
     in_memory: bool = False
+    kept: Sequence[Trial] = ()
+
+    @functools.cached_property
+    def secret(self) -> Secret:
+        """What the clients' chance comes from."""
+        return run_secret(self.spec)
+
+
+# Told of the trials of each audit, by its number, whenever some more are measured.
+Measured = Callable[[Sequence[tuple[int, Trial]]], None]
 
 
 def audit_together(
@@ -99,26 +121,30 @@ def audit_together(
     model: Target,
     method: Attack,
     *,
+    one_by_one: bool = False,
+    measured: Measured = lambda _: None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
 ) -> list[Results]:
     """Several audits of one model by one attack, each with the result it has alone up to rounding.
 
-    All updates go to the attack together: a pass over few tokens costs little more than one over fewer.
+    All updates go to the attack together: a pass over few tokens costs little more than one over fewer. With
+    `one_by_one` the first trial of every audit is measured before the second, each with its share of the time, so
+    that there is something to keep whenever it is stopped.
     """
     budget = budget or Budget()
     progress.begin("preparing", 0)
     method = method.prepared(model)
     sides = [ClientSide(case, model) for case in cases]
-    for portion in _portions([(side, i) for side in sides for i in range(side.spec.trials)], model):
-        progress.begin("making updates", len(portion), "updates")
-        updates = []
-        for side, i in portion:
-            updates.append(side.update(i, progress))
-            progress.advance(len(updates))
-        progress.end()
+    attacking, closing = budget.before_closing(), budget.closing()
+    portions = _portions(_open(sides), model, one_by_one)
+    for number, waiting in enumerate(portions):
+        portion, updates = _begun(waiting, budget, progress)
+        if not portion:
+            continue
+        own = attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking
         context = AttackContext(
-            [side.attack_seeds[i] for side, i in portion], budget, progress, _auxiliary({side for side, _ in portion})
+            [side.attack_seeds[i] for side, i in portion], own, progress, _auxiliary({side for side, _ in portion})
         )
         answers = run_attack(method, updates, model, context)
         trials = [
@@ -126,13 +152,44 @@ def audit_together(
             for (side, i), update, answer in zip(portion, updates, answers, strict=True)
         ]
         data = [side.case.data for side, _ in portion]
-        controls = modality_of(model).control(method, trials, model, data, progress)
+        controls = modality_of(model).control(method, trials, model, data, closing, progress)
         progress.begin("scoring", len(trials), "trials")
-        for number, ((side, i), trial, control) in enumerate(zip(portion, trials, controls, strict=True), start=1):
-            side.measure(i, trial, control)
-            progress.advance(number)
+        for done, ((side, i), trial, control) in enumerate(zip(portion, trials, controls, strict=True), start=1):
+            side.measure(i, trial, control, closing)
+            progress.advance(done)
         progress.end()
-    return [side.results(method) for side in sides]
+        measured([(sides.index(side), side.trials[i]) for side, i in portion])
+    return [side.results(method, budget.reason) for side in sides]
+
+
+def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waiting, list[Update]]:
+    """The trials that there is time for, with their updates: at least one of every audit."""
+    portion: list[tuple[ClientSide, int]] = []
+    updates: list[Update] = []
+    making = budget.part(MAKING_SHARE)
+    progress.begin("making updates", len(waiting), "updates")
+    for side, i in waiting:
+        first = not side.trials and all(side is not other for other, _ in portion)
+        if first or not making.late:
+            portion.append((side, i))
+            updates.append(side.update(i, progress))
+            progress.advance(len(updates))
+    progress.end()
+    return portion, updates
+
+
+def run_secret(spec: AuditSpec) -> Secret:
+    """What the clients of a spec draw from: the file that it names, or this user's key and the seed.
+
+    The same seed repeats an audit on this machine; whoever knows the seed alone can compute nothing.
+    """
+    return user_secret().child("run", spec.seed) if spec.secret is None else read_secret(spec.secret)
+
+
+def call_secret(secret: Secret, seed: int, trial: int, client: Sender, truth: Truth) -> Secret:
+    """What one update draws from: another one for every model, client, batch and trial, the same for every attack."""
+    batch = truth.model_dump_json(include={"texts", "images", "labels"})
+    return secret.child("trial", seed, trial, client.model.fingerprint, client.rule, batch)
 
 
 class ClientSide:
@@ -145,57 +202,41 @@ class ClientSide:
         self.seeds = self._seeds(self.spec.seed)
         own = self.spec.attack_seed
         self.attack_seeds = self.seeds if own is None else self._seeds(own)
-        self.trials: list[Trial] = []
+        self.trials: dict[int, Trial] = {trial.index: trial for trial in case.kept}
+        self.observed: Observed | None = None
 
     def _seeds(self, seed: int) -> list[int]:
         return [derive_seed(seed, "trial", i) for i in range(self.spec.trials)]
 
-    def _client_seed(self, i: int) -> int:
-        return derive_seed(self.seeds[i], "client")
+    def secret(self, i: int) -> Secret:
+        """What the client draws from for a batch."""
+        truth = self.modality.truth(self.batches[i], self.model)
+        return call_secret(self.case.secret, self.spec.seed, i, self.client, truth)
 
     def update(self, i: int, progress: Progress) -> Update:
         """What the client sends of a batch."""
-        update = self.modality.update(self.client, self.batches[i], self._client_seed(i))
-        if i == 0:
+        update = self.modality.update(self.client, self.batches[i], self.secret(i))
+        if self.observed is None:
             self.observed = observed(update, self.spec.observe, self.model)
             self.known, self.defenses = update.known.names, update.manifest.defenses
+            self.model.announce(progress)
             progress.message(self.observed.sentence)
         return update
 
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
-        return Attacked(self.spec, self.client, self.batches[i], update, answer, self.seeds[i], self._client_seed(i))
+        return Attacked(self.spec, self.batches[i], update, answer, self.seeds[i], self.client, self.secret(i))
 
-    def measure(self, i: int, trial: Attacked[Any], control: ControlScores) -> None:
+    def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
         """Compare what the attack made of a batch with the batch."""
-        answer, truth = trial.reconstruction, self.modality.truth(trial.batch, self.model)
-        scored = self.modality.score(answer, truth, self.model, self.spec.metrics)
-        self.trials.append(
-            Trial(
-                index=i,
-                seed=self.attack_seeds[i],
-                status=answer.status,
-                truth=truth.examples,
-                labels=truth.labels,
-                reconstruction=answer,
-                pairs=scored.pairs,
-                scores=scored.metrics,
-                control_scores=control.scores,
-                control_pieces=control.pieces,
-                seconds=answer.seconds,
-                peak_memory_mb=answer.peak_memory_mb,
-                **self.modality.facts(trial, self.model),
-            )
-        )
+        self.trials[i] = measured(i, self.attack_seeds[i], trial, control, self.model, budget)
 
-    def results(self, method: Attack) -> Results:
-        """All trials, once they are measured, with the means over them."""
-        spec, model, trials = self.spec, self.model, self.trials
+    def results(self, method: Attack, reason: StopReason) -> Results:
+        """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
+        spec, model, trials = self.spec, self.model, [self.trials[i] for i in sorted(self.trials)]
+        if self.observed is None:  # every trial was kept from before
+            self.update(0, SILENT)
         scenario = Scenario(
-            model=model.name,
-            family=model.family,
-            task=model.task,
-            model_fingerprint=model.fingerprint,
-            parameters=sum(p.numel() for p in model.parameters().values()),
+            **about_model(model),
             data=GIVEN if self.case.in_memory else spec.data,
             **self.modality.about(self.case.data, model),
             batch_size=spec.batch_size,
@@ -205,19 +246,10 @@ class ClientSide:
             defenses=list(self.defenses),
             known=list(self.known),
             observed=self.observed,
+            notes=list(model.notes),
         )
-        unfinished = [trial.status for trial in trials if trial.status != "completed"]
-        results = Results(
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            status=unfinished[0] if unfinished else "completed",
-            environment=describe(model.device),
-            scenario=scenario,
-            attack=AttackInfo(name=spec.attack or method.name, options=method.options.model_dump()),
-            trials=trials,
-            summary=_intervals([trial.scores for trial in trials]),
-            control=_intervals([trial.control_scores for trial in trials]),
-            found=_intervals([trial.found for trial in trials]),
-        )
+        name, secret = spec.attack or method.name, self.case.secret.hex
+        results = as_results(scenario, name, method, model, trials, reason=reason, secret=secret)
         return redact(results) if spec.redact else results
 
 
@@ -229,7 +261,24 @@ def _auxiliary(sides: Iterable[ClientSide]) -> Any:
     return first
 
 
-def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Iterator[list[tuple[ClientSide, int]]]:
+Waiting = Sequence[tuple[ClientSide, int]]
+
+
+def _open(sides: Sequence[ClientSide]) -> Waiting:
+    """The trials to run. Audits that run together are rounded together, so none of them leaves out one alone."""
+    kept = set[int].intersection(*(set(side.trials) for side in sides))
+    return [(side, i) for side in sides for i in range(side.spec.trials) if i not in kept]
+
+
+def _portions(waiting: Waiting, model: Target, one_by_one: bool) -> list[Waiting]:
+    """Which trials are measured at the same time."""
+    if not one_by_one:
+        return list(_fitting(waiting, model))
+    numbers = sorted({i for _, i in waiting})
+    return [part for n in numbers for part in _fitting([(side, i) for side, i in waiting if i == n], model)]
+
+
+def _fitting(waiting: Waiting, model: Target) -> Iterator[Waiting]:
     """As many updates at a time as fit into memory; each is made whole before it is cut to what is observed."""
     sizes = {name: p.numel() * p.element_size() for name, p in model.parameters().items()}
     room = UPDATES_SHARE * free_memory(model.device) - sum(sizes.values())
@@ -242,8 +291,5 @@ def _portions(waiting: Sequence[tuple[ClientSide, int]], model: Target) -> Itera
             portion, held = [], 0
         portion.append((side, i))
         held += needed
-    yield portion
-
-
-def _intervals(scores: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: bootstrap(values, *range_of(name)) for name, values in by_metric(scores).items()}
+    if portion:
+        yield portion

@@ -71,6 +71,13 @@ class AuditSpec(BaseModel):
     observe: str = setting(
         "all", "the part of the model the attacker sees: transformer, layer:6, layer:6.query, head, ...", "client"
     )
+    secret: str | None = setting(
+        None,
+        "file with the secret of clients' dropout and noise: a truth file, results.json, or a key of your own; "
+        "default: a key made once per user, for capture a new one each time",
+        "client",
+        column=False,
+    )
     attack: str | None = setting(
         None, "one of `gradleak attacks`, or your own as module:Class; default: auto, and lti for images", "attack"
     )
@@ -87,7 +94,7 @@ class AuditSpec(BaseModel):
         column=False,
     )  # fmt: skip
     trials: int = setting(4, "independent batches to attack", "running", ge=1)
-    seed: int = setting(0, "fixes what is drawn and all other chance", "drawing")
+    seed: int = setting(0, "fixes what is drawn and all other chance but the clients' own", "drawing")
     attack_seed: int | None = setting(
         None, "fixes the attack's own chance apart from what it faces", "attack", column=False
     )
@@ -197,10 +204,12 @@ def parse_options(pairs: Any) -> dict[str, Any]:
     >>> parse_options(["steps=400", "prior=none"])
     {'steps': '400', 'prior': 'none'}
     """
-    options = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = str(pair).partition("=")
         if not equals or not key.strip():
             raise GradleakError(f"option {pair!r} is not of the form key=value")
+        if key.strip() in options:
+            raise GradleakError(f"option {key.strip()!r} is given twice")
         options[key.strip()] = value.strip()
     return options

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
-from gradleak.attacks.control import Control
+from gradleak.attacks.control import Control, frequent_tokens
 from gradleak.attacks.run import run_attack
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
 from gradleak.clients.text import Client, class_number
+from gradleak.core.budget import Budget, Stopped
+from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
+from gradleak.core.supervision import supervised
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
 from gradleak.data.texts import Row
 from gradleak.models.text import TextModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
+from gradleak.scoring.named import Named, named
 from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Score, score
 from gradleak.scoring.truth import truth_distance
@@ -29,8 +35,13 @@ from gradleak.training.text import TextLearner
 from gradleak.updates.manifest import Known
 from gradleak.updates.update import Update
 
+# The kind of file that images come in.
+IMAGES = ".npz"
+
 # Draws of the control a trial: its spread would otherwise hide what the attack adds.
 CONTROL_DRAWS = 10
+# What its first draw may still take when the time is over.
+LAST_SECONDS = 2.0
 
 Rows = Sequence[Row]
 
@@ -40,6 +51,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     training = TextLearner.__module__
 
     def read(self, spec: AuditSpec) -> Rows:
+        if Path(spec.data).suffix.lower() == IMAGES:
+            raise GradleakError(f"{spec.data} holds images, and {spec.model} reads text; give --model one of images")
         return read_rows(spec.data, spec.text_column, spec.label_column)
 
     def given(self, data: Any) -> Rows:
@@ -65,11 +78,20 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
         return Truth(texts=batch.texts, labels=labels)
 
+    def batch(self, truth: Truth, model: TextModel) -> TextBatch:
+        labels = None if model.task == "causal-lm" or truth.labels is None else [*truth.labels]
+        if labels is not None and len(labels) != len(truth.examples):
+            raise GradleakError(f"the truth has {len(truth.examples)} texts and {len(labels)} labels")
+        batch = TextBatch(truth.examples, None if labels is None else [*labels])
+        model.encode(batch.texts)  # refuses what the model cannot read
+        self.truth(batch, model)  # and classes that it does not have
+        return batch
+
     def client(self, spec: AuditSpec, model: TextModel) -> Client:
         return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
 
-    def update(self, client: Any, batch: TextBatch, seed: int) -> Update:
-        return client.update(batch.texts, batch.labels, seed)
+    def update(self, client: Any, batch: TextBatch, secret: Secret) -> Update:
+        return client.update(batch.texts, batch.labels, secret)
 
     def learner(self, data: Rows, model: TextModel) -> TextLearner:
         return TextLearner(data, model)
@@ -78,45 +100,97 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         assert model is not None
         return score(found, truth.examples, model, metrics=metrics)
 
-    def facts(self, trial: Attacked[TextBatch], model: TextModel) -> dict[str, Any]:
+    def facts(self, trial: Attacked[TextBatch], model: TextModel, budget: Budget) -> dict[str, Any]:
         truth = self.truth(trial.batch, model)
         batch = model.encode(truth.examples)
-        content = {token for sentence in batch.sentences() for token in model.content(sentence)}
-        names = model.tokenizer.convert_ids_to_tokens(list(content))
-        client, batch_size, seed = trial.client, len(truth.examples), trial.client_seed
-        sent = strength(client, trial.update, batch_size, lambda other: self.update(other, trial.batch, seed))
-        return {
-            "found": inferred_accuracy(trial.reconstruction, truth.labels, batch.lengths, names),
-            "truth_distance": truth_distance(trial.update, truth.examples, truth.labels, model),
+        answer = trial.reconstruction
+        tokens = named(answer.bag, truth.examples, model) if "bag" in answer.found else None
+        facts: dict[str, Any] = {
+            "found": inferred_accuracy(answer, truth.labels, batch.lengths, tokens),
+            "named": tokens,
             "tokens": sum(batch.lengths),
-            "signal": sent.signal,
-            "noise": sent.noise,
+            "lost": sum(map(model.lost, batch.sentences())),
         }
+        if budget.over:  # the others need passes of the client
+            return facts
+        if model.task == "causal-lm" or truth.labels is not None:
+            facts["truth_distance"] = truth_distance(trial.update, truth.examples, truth.labels, model)
+        return facts | self._strength(trial)
+
+    def _strength(self, trial: Attacked[TextBatch]) -> dict[str, float]:
+        """Signal and noise, which only the client that made the update can tell."""
+        client, secret = trial.client, trial.secret
+        if client is None or secret is None:
+            return {}
+        size = len(trial.batch.texts)
+        sent = strength(client, trial.update, size, lambda other: self.update(other, trial.batch, secret))
+        return {"signal": sent.signal, "noise": sent.noise}
 
     def control(
         self,
         method: Attack,
         trials: Sequence[Attacked[TextBatch]],
         model: TextModel,
-        data: Sequence[Rows],
+        data: Sequence[Rows | None],
+        budget: Budget,
         progress: Progress,
     ) -> list[ControlScores]:
-        """Draws from the attack's prior (n-gram if it has none). Trials that differ in nothing else share them."""
+        """Draws from the attack's prior (n-gram if it has none). Trials that differ in nothing else share them.
+
+        There are fewer draws if the budget ends, and if it ends before the first, n-grams give that one.
+        """
         keys = [_key(trial) for trial in trials]
         different = {key: trial.update for key, trial in zip(keys, trials, strict=True)}
         # A draw has as many sentences as the attacker knows; where the attack named more, several make one guess.
         draws = {key: CONTROL_DRAWS * -(-key.sentences // (key.known.size or 1)) for key in different}
-        seeds = [derive_seed(key.seed, "control", i) for key in different for i in range(draws[key])]
-        guesses = run_attack(
-            Control.from_settings({"prior": "ngram" if method.prior == "none" else method.prior}),
-            [update for key, update in different.items() for _ in range(draws[key])],
-            model,
-            AttackContext(seeds, progress=progress),
-        )
+        # The first draw of all, then the second: should the time end, all have some.
+        order = sorted((i, number) for number, key in enumerate(different) for i in range(draws[key]))
+        those = list(different)
+        seeds = [derive_seed(those[number].seed, "control", i) for i, number in order]
+        updates = [different[those[number]] for _, number in order]
+        prior = "ngram" if method.prior == "none" else method.prior
+        guesses = self._guess(prior, updates, seeds, model, budget, progress)
         progress.begin("scoring the control", 0)
-        waiting = iter(guesses)
-        reached = {key: _reached(key, list(itertools.islice(waiting, draws[key])), model) for key in different}
-        return [reached[key] for key in keys]
+        own: dict[ControlKey, list[Reconstruction]] = defaultdict(list)
+        for (_, number), guess in zip(order, guesses, strict=True):
+            own[those[number]].append(guess)
+        reached: dict[ControlKey, ControlScores] = {}
+        for key in those:
+            drawn = [guess for guess in own[key] if guess.status == "completed"]
+            needed = draws[key] // CONTROL_DRAWS
+            if len(drawn) < needed:
+                seeds = [derive_seed(key.seed, "control", i) for i in range(needed)]
+                last = Budget(LAST_SECONDS)
+                drawn = self._guess("ngram", [different[key]] * needed, seeds, model, last, progress)
+            reached[key] = _reached(key, drawn, needed, model)
+        return [
+            reached[key]._replace(named=_guessed_tokens(trial, model, budget, progress))
+            for key, trial in zip(keys, trials, strict=True)
+        ]
+
+    def _guess(
+        self,
+        prior: str,
+        updates: Sequence[Update],
+        seeds: Sequence[int],
+        model: TextModel,
+        budget: Budget,
+        progress: Progress,
+    ) -> list[Reconstruction]:
+        context = AttackContext(seeds, budget, progress)
+        return run_attack(Control.from_settings({"prior": prior}), updates, model, context)
+
+
+def _guessed_tokens(trial: Attacked[TextBatch], model: TextModel, budget: Budget, progress: Progress) -> Named | None:
+    """What as many of the commonest tokens as the attack named would hit; None if it looks for none, or time ends."""
+    bag = trial.reconstruction.bag
+    if "bag" not in trial.reconstruction.found:
+        return None
+    try:
+        common = supervised(lambda: frequent_tokens(model, len(bag), progress), budget) if bag else []
+    except Stopped:
+        return None
+    return named(common, trial.batch.texts, model)
 
 
 class ControlKey(NamedTuple):
@@ -136,10 +210,10 @@ def _key(trial: Attacked[TextBatch]) -> ControlKey:
     return ControlKey(trial.seed, tuple(trial.batch.texts), trial.spec.metrics, sentences, known)
 
 
-def _reached(key: ControlKey, draws: Sequence[Reconstruction], model: TextModel) -> ControlScores:
-    together = len(draws) // CONTROL_DRAWS
+def _reached(key: ControlKey, draws: Sequence[Reconstruction], together: int, model: TextModel) -> ControlScores:
+    """The mean over all guesses, each of so many draws."""
     scored = []
-    for first in range(0, len(draws), together):
+    for first in range(0, len(draws) - together + 1, together):
         sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
         guess = Reconstruction(sentences=sentences[: key.sentences])
         scored.append(score(guess, key.texts, model, metrics=key.metrics))

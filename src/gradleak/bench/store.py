@@ -10,7 +10,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.experiment import Finished
-from gradleak.experiments.runner.cell import Limits
+from gradleak.experiments.runner.cell import Limits, Work
 from gradleak.experiments.runner.loop import look
 from gradleak.experiments.runner.plan import plan_cells
 from gradleak.experiments.runner.running import run_cells
@@ -59,7 +59,7 @@ def bench_store(folder: Path, model: str, cells: int, progress: Progress = SILEN
         with _timed(seconds, "plan again, the model known"):
             again = Subjects(known=subjects.known)
             plan_cells(Sweep(spec).jobs(again), again, 1, Sweep.seeds)
-        (done,) = run_cells((planned[0],), Limits(), subjects)
+        (done,) = run_cells(Work((planned[0],)), subjects)
         with Store(folder) as store:
             progress.begin("writing", len(planned), "cells")
             with _timed(seconds, "claim, log and write all"):

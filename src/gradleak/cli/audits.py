@@ -13,7 +13,11 @@ from gradleak.cli.session import finish, live
 from gradleak.core.output import say
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gradleak.audits.results import Results
     from gradleak.audits.spec import AuditSpec
+    from gradleak.core.progress import Progress
 
 
 @app.command()
@@ -56,26 +60,32 @@ def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The u
 
 @app.command()
 @takes(
-    "model", "attack", "loading", names=("seed", "data", "budget"), without=("attack_seed",),
-    helps={"data": "For image models: an .npz whose x_train the attacker holds."},
+    "model", "attack", "loading", "scoring", names=("seed", "data", "budget", "redact", "out"),
+    without=("attack_seed",),
+    helps={
+        "data": "For image models: an .npz whose x_train the attacker holds.",
+        "out": "Folder for results.json and report.html; default: one of its own.",
+    },
 )  # fmt: skip
 def attack(
     given: dict[str, Any],
     update: Annotated[Path, typer.Argument(help="An update folder.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for reconstruction.json.")] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="What it was made from (.json, .txt, .csv, .jsonl): read after the attack, to score it."),
+    ] = None,
 ) -> None:
-    """Read text or images back from an update folder. No truth is needed and none is looked at."""
+    """Read text or images back from an update folder. No truth is needed, and the attack looks at none."""
     from gradleak.audits.files import attack_update
     from gradleak.audits.spec import load_spec
-    from gradleak.report.reconstruction import print_reconstruction
 
     spec = load_spec(None, given)
     limit = spec.time_limit()
-    with live(limit) as progress:
-        answer, written = attack_update(update, spec, out, limit, progress)
-    print_reconstruction(answer)
-    if written:
-        say(f"reconstruction  {written}")
+    with results_folder(spec) as folder:
+        results, problem = live(limit, lambda progress: attack_update(update, spec, truth, limit, progress))
+        write_and_show(results, folder)
+    if problem is not None:
+        raise problem
     finish(limit)
 
 
@@ -83,36 +93,50 @@ def attack(
 @takes("model", "scoring")
 def score(
     given: dict[str, Any],
-    reconstruction: Annotated[Path, typer.Argument(help="A reconstruction.json.")],
-    truth: Annotated[Path, typer.Argument(help="The truth file that `capture` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="The folder that `attack` wrote.")],
+    truth: Annotated[Path, typer.Argument(help="What the update was made from (.json, .txt, .csv, .jsonl).")],
 ) -> None:
-    """Compare a reconstruction with the truth."""
+    """Compare what an attack read back with the truth, sentence by sentence or image by image."""
     from gradleak.audits.files import score_files
     from gradleak.audits.spec import load_spec
     from gradleak.report.live import LiveProgress
     from gradleak.report.reconstruction import print_score
 
     with LiveProgress() as progress:
-        scored = score_files(reconstruction, truth, load_spec(None, given), progress)
+        scored = score_files(folder, truth, load_spec(None, given), progress)
     print_score(scored)
 
 
 def run_and_show(spec: AuditSpec) -> None:
+    limit = spec.time_limit()
+
+    def work(progress: Progress) -> Results:
+        progress.begin("starting", 0)  # what is imported here takes seconds, on a busy machine many
+        from gradleak.audits.run import audit as run
+
+        return run(spec, budget=limit, progress=progress)
+
+    with results_folder(spec) as folder:
+        results = live(limit, work)
+        write_and_show(results, folder)
+    finish(limit)
+
+
+def results_folder(spec: AuditSpec) -> AbstractContextManager[Path]:
+    """The folder that was asked for, or a new one for this run."""
     from datetime import datetime
 
     from gradleak.core.files import output_folder
 
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    limit = spec.time_limit()
-    with output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}") as folder:
-        with live(limit) as progress:
-            progress.begin("starting", 0)  # what is imported here takes seconds, on a busy machine many
-            from gradleak.audits.run import audit as run
-            from gradleak.cli.verdicts import show
-            from gradleak.verdict.gather import Gathered
+    return output_folder(spec.out or Path("gradleak-runs") / f"{stamp}-{spec.attack or 'audit'}")
 
-            results = run(spec, budget=limit, progress=progress)
-        place = results.save(folder)
-        show(Gathered(folder, [results]))
-        say(f"results  {place}")
-    finish(limit)
+
+def write_and_show(results: Results, folder: Path) -> None:
+    """Write a run's results and show them with their verdict and page."""
+    from gradleak.cli.verdicts import show
+    from gradleak.verdict.gather import Gathered
+
+    place = results.save(folder)
+    show(Gathered(folder, [results]))
+    say(f"results  {place}")

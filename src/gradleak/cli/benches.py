@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.command import App
 from gradleak.cli.options import BudgetText
 from gradleak.cli.session import finish, live
 from gradleak.core.output import say
 
-bench_app = typer.Typer(help="Measure speed, as ratios within one run, and trust.", no_args_is_help=True)
+bench_app = App("Measure speed, as ratios within one run, and trust.")
 app.add_typer(bench_app, name="bench")
 
 
@@ -71,10 +72,8 @@ def bench_trust(
     from gradleak.core.budget import Budget
 
     limit = Budget.of(budget)
-    with live(limit) as progress:
-        found = run(
-            folder, model, kills, workers=workers, together=together, seed=seed, budget=limit, progress=progress
-        )
+    settings = {"workers": workers, "together": together, "seed": seed}
+    found = live(limit, lambda progress: run(folder, model, kills, **settings, budget=limit, progress=progress))
     say(*str(found).splitlines())
     finish(limit)
     if not found.held:

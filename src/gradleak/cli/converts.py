@@ -21,9 +21,11 @@ def convert(
     before: Annotated[Path | None, typer.Option(help="Weights before training: .safetensors or .pt.")] = None,
     after: Annotated[Path | None, typer.Option(help="Weights after training.")] = None,
     lr: Annotated[float | None, typer.Option(help="Step size of the training between them.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Its number of steps.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Its number of steps.")] = None,
     gradient: Annotated[Path | None, typer.Option(help="Instead of weights: a gradient of the mean loss.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Sentences trained on, if the attacker is to know.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Sentences trained on, if the attacker is to know.")
+    ] = None,
     optimizer: Annotated[str, typer.Option(help="What took the steps; other than sgd is noted as rough.")] = "sgd",
     dropout: Annotated[bool, typer.Option("--dropout", help="Dropout was on.")] = False,
 ) -> None:
@@ -37,6 +39,7 @@ def convert(
     weights = [value for value in (before, after, lr, steps) if value is not None]
     if len(weights) != (4 if gradient is None else 0):
         raise GradleakError("give either --before and --after, with --lr and --steps, or --gradient")
+    notes = optimizer_note(optimizer)
     spec = load_spec(None, given)
     training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
     new: Path | None = None
@@ -47,9 +50,10 @@ def convert(
         if gradient is not None:
             folder = convert_gradient(model, gradient, out, **training, progress=progress)
         else:
-            training |= {"lr": lr, "steps": steps, "notes": optimizer_note(optimizer)}
+            training |= {"lr": lr, "steps": steps, "notes": notes}
             files = cast(Path, before), cast(Path, after)
             folder, new = convert_weights(model, *files, out, **training, progress=progress)
+        model.announce(progress)
     say(f"update  {folder}")
     if new is not None:
         say(f"model   {new} (the weights before, which are not those of {spec.model})")

@@ -27,7 +27,7 @@ RUNS = Path("gradleak-runs")
 
 @app.command()
 @takes(
-    names=("model", "trials", "seed", "device", "options"),
+    names=("model", "trials", "seed", "secret", "device", "options"),
     run=True,
     helps={"model": "Another model than the recipe's."},
 )
@@ -69,7 +69,7 @@ def _show_recipe(result: Reproduced) -> None:
 
 
 @app.command()
-@takes("model", "loading", "data", names=("client", "seed"), run=True)
+@takes("model", "loading", "data", names=("client", "seed", "secret"), run=True)
 def utility(
     given: dict[str, Any],
     flags: RunFlags,
@@ -113,7 +113,7 @@ def _show_utility(result: UtilityResults, folder: Path) -> None:
 
 
 @app.command()
-@takes(names=("model", "data", "trials", "seed", "device"), run=True)
+@takes(names=("model", "data", "trials", "seed", "secret", "device"), run=True)
 def frontier(
     given: dict[str, Any],
     flags: RunFlags,

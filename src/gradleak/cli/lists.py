@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.command import App
 from gradleak.core.errors import GradleakError
 from gradleak.core.output import say
 
-assets_app = typer.Typer(help="Pinned weights and corpora: list, fetch, locate.", no_args_is_help=True)
+assets_app = App("Pinned weights and corpora: list, fetch, locate.")
 app.add_typer(assets_app, name="assets")
 
 

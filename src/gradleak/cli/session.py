@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,35 +20,54 @@ if TYPE_CHECKING:
     from gradleak.experiments.experiment import Experiment
 
 Summary = TypeVar("Summary")
+Result = TypeVar("Result")
 
 # Cells that --dry-run lists by name.
 SHOWN = 30
+# The exit code of a command that Ctrl-C ended.
+INTERRUPTED = 130
+# What work as a whole may take after its budget is over, to hand back and score what it has: seconds, and a share of
+# the budget. The attack in it is ended sooner.
+OVERTIME_SECONDS, OVERTIME_SHARE = 3.7, 0.1
+# Seconds from then until it is left to itself.
+LAST = 0.6
 
 
 def drop_unset(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-@contextmanager
-def live(budget: Budget) -> Iterator[Any]:
-    """A live bar; the first Ctrl-C asks the attack to stop and keep what it has, the second stops at once."""
+def live(budget: Budget, work: Callable[[Any], Result]) -> Result:
+    """What the work gives, which gets a progress to show itself in; it ends with its budget, or soon after.
+
+    The first Ctrl-C asks it to stop and keep what it has, the second ends the process at once.
+    """
+    from gradleak.core.budget import Stopped
+    from gradleak.core.errors import GradleakError
+    from gradleak.core.supervision import supervised
     from gradleak.report.live import LiveProgress
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if budget.interrupted:
+            os._exit(INTERRUPTED)
         budget.interrupt()
-        signal.signal(signal.SIGINT, previous)
+        progress.notice("stopping; what was found so far is kept. Ctrl-C again ends at once.")
 
     previous = signal.signal(signal.SIGINT, stop)
     try:
         with LiveProgress(budget=budget) as progress:
-            yield progress
+            overtime = OVERTIME_SECONDS + OVERTIME_SHARE * (budget.seconds or 0.0)
+            return supervised(functools.partial(work, progress), budget, grace=overtime, patience=overtime + LAST)
+    except Stopped:
+        end = "Ctrl-C" if budget.interrupted else f"the budget of {budget.seconds:g} s"
+        raise GradleakError(f"{end} came before anything could be kept") from None
     finally:
         signal.signal(signal.SIGINT, previous)
 
 
 def finish(budget: Budget) -> None:
     if budget.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 def perform(
@@ -68,9 +88,12 @@ def perform(
         _show_plan(experiment, folder, chosen)
         return
     limit = Budget.of(budget)
-    with live(limit) as progress:
-        result = run_experiment(experiment, folder, options=chosen, budget=limit, progress=progress)
-    show(result)
+    show(
+        live(
+            limit,
+            lambda progress: run_experiment(experiment, folder, options=chosen, budget=limit, progress=progress),
+        )
+    )
     finish(limit)
     failed = [cell for cell in read_cells(folder) if cell.status == "failed"]
     if failed:

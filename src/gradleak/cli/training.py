@@ -42,7 +42,8 @@ def finetune(
 
     spec = load_spec(None, given | {"data": data})
     limit = spec.time_limit()
-    with live(limit) as progress:
+
+    def work(progress: Any) -> Any:
         progress.begin("reading data", 0)
         rows = read_rows(data, spec.text_column, spec.label_column)
         target = load_text_model(
@@ -52,7 +53,9 @@ def finetune(
         settings = FinetuneSettings.usual(
             target.task, epochs=epochs, lr=lr, batch_size=batch_size, checkpoints=checkpoints, seed=seed
         )
-        status, figures = train(target, rows, out, settings, limit, progress)
+        return train(target, rows, out, settings, limit, progress)
+
+    status, figures = live(limit, work)
     print_finetuned(status, figures, out)
     finish(limit)
 
@@ -94,15 +97,18 @@ def train_inverter(
     spec = load_spec(None, given)
     limit = spec.time_limit()
     settings = validated(TrainSettings, drop_unset(steps=steps, batch=batch, lr=lr, seed=seed), "training")
-    with live(limit) as progress:
+
+    def work(progress: Any) -> Any:
         target = load_text_model(
             model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress
         )
-        manifest, accuracy = train(
+        return train(
             target, out, aux=aux, pseudo=pseudo, size=size, other=other or (), share=share, defenses=spec.defenses,
             network=usual_network(target, features=features, share=hash_share, length=length),
             settings=settings, budget=limit, progress=progress,
         )  # fmt: skip
+
+    manifest, accuracy = live(limit, work)
     training = manifest.training
     if training.status != "completed":
         say(f"stopped at step {training.step} of {settings.steps}; run the same command to continue")

@@ -6,6 +6,7 @@ import torch
 
 from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
+from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageBatch, ImageModel
 from gradleak.updates.update import Update
@@ -26,8 +27,8 @@ class ImageClient(Sender):
     modality = "images"
     knowable = ("batch_size", "labels")
 
-    def update(self, pictures: Pictures, seed: int = 0) -> Update:
-        """Train on the images and return what would be sent; `seed` fixes dropout and noise."""
+    def update(self, pictures: Pictures, secret: Secret | None = None) -> Update:
+        """Train on the images and return what would be sent; the same secret draws the same dropout and noise."""
         if not len(pictures):
             raise GradleakError("a client needs at least one image")
         self.model.check_shape(pictures.shape)
@@ -35,4 +36,4 @@ class ImageClient(Sender):
         device = self.model.device
         targets = torch.tensor(pictures.labels, device=device)
         facts = {"batch_size": len(pictures), "labels": pictures.labels}
-        return self.send(ImageBatch(pictures.values(device)), targets, seed, facts)
+        return self.send(ImageBatch(pictures.values(device)), targets, secret, facts)

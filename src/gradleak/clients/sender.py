@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from gradleak.clients.training import local_training, plain_gradient
 from gradleak.core.errors import GradleakError
-from gradleak.core.seeds import derive_seed
+from gradleak.core.secret import Secret, drawing_from, generator
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
 from gradleak.defenses.chains import chain_gradient
@@ -64,9 +65,12 @@ class Sender:
         """The same client with another chain of defences."""
         return type(self)(self.model, self.known, self.rule, defenses, self.observe)
 
-    def send(self, batch: Examples, targets: Tensor, seed: int, facts: Mapping[str, Any]) -> Update:
-        """Train on a batch and give what would be sent; `facts` are what an attacker could know of it."""
-        defended = self._defended(batch, targets, seed)
+    def send(self, batch: Examples, targets: Tensor, secret: Secret | None, facts: Mapping[str, Any]) -> Update:
+        """Train on a batch and give what would be sent; `facts` are what an attacker could know of it.
+
+        Dropout and noise come from the secret, which repeats them; without one a fresh secret is drawn for the call.
+        """
+        defended = self._defended(batch, targets, secret or Secret.draw())
         tensors = {name: tensor for name, tensor in defended.items() if name in self.observed}
         if not tensors:
             raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
@@ -80,18 +84,24 @@ class Sender:
         )
         return Update(tensors, manifest)
 
-    def _defended(self, batch: Examples, targets: Tensor, seed: int) -> dict[str, Tensor]:
-        """What the client computes from its batch, after all defences; `seed` fixes dropout and noise."""
-        # Dropout draws from the seed itself; the same numbers once more would tie the defences' noise to it.
-        noise_seed = derive_seed(seed, "defences") if self.rule.mode == "train" else seed
-        generator = torch.Generator().manual_seed(noise_seed)
+    def _defended(self, batch: Examples, targets: Tensor, secret: Secret) -> dict[str, Tensor]:
+        """What the client computes from its batch, after all defences."""
         names = list(self.model.parameters())
         for defense in self.defenses:
             names = defense.trained(names, self.model)
-        gradient = chain_gradient(self.defenses, generator) or plain_gradient
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        generators = self._generators(secret)
+        gradient = chain_gradient(self.defenses, generators) or plain_gradient
+        with drawing_from(secret.child("dropout")):
             tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
-        for defense in self.defenses:
-            tensors = defense.apply(tensors, self.model, generator)
+        for defense, own in zip(self.defenses, generators, strict=True):
+            tensors = defense.apply(tensors, self.model, own)
         return tensors
+
+    def _generators(self, secret: Secret) -> list[torch.Generator]:
+        """A stream for each defence: what one draws depends on no other, and stays when another is left out."""
+        before: Counter[str] = Counter()
+        generators = []
+        for text in map(str, self.defenses):
+            generators.append(generator(secret.child("defence", text, before[text])))
+            before[text] += 1
+        return generators

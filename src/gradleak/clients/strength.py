@@ -30,7 +30,7 @@ class Strength:
 def strength(client: AnyClient, update: Update, examples: int, send_again: Callable[[AnyClient], Update]) -> Strength:
     """Signal and noise of an update that this client made of a number of examples.
 
-    `send_again` makes a client send an update of the same examples with the same seed. What defences do after the
+    `send_again` makes a client send an update of the same examples with the same secret. What defences do after the
     last noise (rounding, signs, pruning) is left out: both norms are those of the moment when the noise was added.
     """
     deviations = [defense.noise_std(client.rule, examples) for defense in client.defenses]

@@ -9,6 +9,7 @@ import torch
 from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
+from gradleak.core.secret import Secret
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -26,8 +27,10 @@ class Client(Sender):
     model: TextModel
     modality = "text"
 
-    def update(self, texts: Sequence[str], labels: Sequence[int | str] | None = None, seed: int = 0) -> Update:
-        """Train on the texts and return what would be sent; `seed` fixes dropout and noise.
+    def update(
+        self, texts: Sequence[str], labels: Sequence[int | str] | None = None, secret: Secret | None = None
+    ) -> Update:
+        """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
         Classification needs one label per text: a class number, or a class name of the model's config.
         """
@@ -37,7 +40,7 @@ class Client(Sender):
         classes = self._classes(texts, labels)
         targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
         facts = {"batch_size": len(texts), "labels": classes, "lengths": batch.lengths}
-        return self.send(batch, targets, seed, facts)
+        return self.send(batch, targets, secret, facts)
 
     def _classes(self, texts: Sequence[str], labels: Sequence[int | str] | None) -> list[int] | None:
         if self.model.task == "causal-lm":

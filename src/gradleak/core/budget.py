@@ -16,6 +16,13 @@ LimitName = Literal["time", "memory", "steps"]
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
+class Stopped(BaseException):  # no error, so that `except Exception` does not hold it up
+    """Raised inside work whose budget is over, where it cannot hand back what it has.
+
+    Whoever gave it the budget takes the best that the work has kept so far (`AttackContext.keep`).
+    """
+
+
 def parse_duration(text: str) -> float:
     """Seconds of a duration such as 90, 60s, 5m or 1.5h.
 
@@ -47,7 +54,7 @@ class Budget:
         self._start = time.monotonic()
         self._taken = 0
         self._refused = False
-        self._interrupted = False
+        self._interrupted_at: float | None = None
         self.stopped_by: LimitName | None = None
         """The limit that first ended something, be it only a part of the work."""
 
@@ -67,11 +74,26 @@ class Budget:
 
     def interrupt(self) -> None:
         """Ask the running attack to stop at its next step."""
-        self._interrupted = True
+        if self._interrupted_at is None:
+            self._interrupted_at = time.monotonic()
 
     @property
     def interrupted(self) -> bool:
-        return self._interrupted
+        return self._interrupted_at is not None
+
+    @property
+    def late(self) -> float:
+        """Seconds since the time ran out or the work was interrupted; 0 before that."""
+        ended = [] if self._interrupted_at is None else [time.monotonic() - self._interrupted_at]
+        if self.seconds is not None:
+            ended.append(self.used - self.seconds)
+        return max(0.0, *ended, 0.0)
+
+    def check(self) -> None:
+        """Raise `Stopped` if the time is over or the work was interrupted. Steps are counted by `tick`."""
+        if self.late:
+            self.over  # noqa: B018 - notes which limit it was
+            raise Stopped
 
     @property
     def used(self) -> float:
@@ -113,6 +135,15 @@ class Budget:
         steps = None if self.steps is None else math.ceil(share * (self.steps - self._taken))
         return _Part(self, None if self.left is None else share * self.left, steps)
 
+    def before_closing(self) -> Budget:
+        """A budget for the main work, which leaves some time for what comes after it: the control, scores."""
+        left = self.left
+        return self if left is None else self.part(1 - min(_RESERVED_SHARE, _closing_time(self) / max(left, 1e-9)))
+
+    def closing(self) -> Budget:
+        """A budget for the work after this one's end, should the main work have taken all. It ends a little later."""
+        return _Closing(self)
+
     def limited(self, seconds: float | None, steps: int | None) -> Budget:
         """A budget of its own, counted from now, which ends when this one does."""
         return _Part(self, seconds, steps)
@@ -125,6 +156,37 @@ class Budget:
         return "budget-exhausted" if self.over else "completed"
 
 
+# What closing may take: seconds, and a share of the whole time. The main work leaves at most so much of the rest.
+_CLOSING_SECONDS, _CLOSING_SHARE = 2.0, 0.05
+_RESERVED_SHARE = 0.2
+
+
+def _closing_time(budget: Budget) -> float:
+    return _CLOSING_SECONDS + _CLOSING_SHARE * (budget.seconds or 0.0)
+
+
+class _Closing(Budget):
+    def __init__(self, whole: Budget) -> None:
+        super().__init__()
+        self._whole = whole
+        self._extra = _closing_time(whole)
+
+    @property
+    def left(self) -> float | None:
+        before = self._whole.left
+        if before is None and not self._whole.interrupted:
+            return None
+        return max(0.0, (before or 0.0) + self._extra - self._whole.late)
+
+    @property
+    def late(self) -> float:
+        return max(0.0, self._whole.late - self._extra)
+
+    @property
+    def limit(self) -> LimitName | None:
+        return "time" if self.late else None
+
+
 class _Part(Budget):
     def __init__(self, whole: Budget, seconds: float | None, steps: int | None) -> None:
         super().__init__(seconds, steps)
@@ -133,6 +195,10 @@ class _Part(Budget):
     @property
     def interrupted(self) -> bool:
         return self._whole.interrupted
+
+    @property
+    def late(self) -> float:
+        return max(super().late, self._whole.late)
 
     @property
     def limit(self) -> LimitName | None:

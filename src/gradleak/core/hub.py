@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub answers, asked once and quickly instead of waiting through long retries."""
+"""The Hugging Face hub: whether it answers, asked once and quickly, and the files of a model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import functools
 import os
 import urllib.error
 import urllib.request
+from pathlib import Path
+
+from gradleak.core.errors import GradleakError
+
+# What a model is made of; nothing in a folder below, and old weights only where there are no others.
+_FILES, _OLD_FILES = ("*.json", "*.txt", "*.model", "*.safetensors"), ("*.bin",)
 
 
 @functools.cache
@@ -22,3 +28,21 @@ def reachable(timeout: float = 5.0) -> bool:
         return True
     except OSError:
         return False
+
+
+def download(repository: str) -> Path:
+    """The folder that holds a model's files, fetched unless they are there already."""
+    from huggingface_hub import snapshot_download
+
+    def fetch(patterns: tuple[str, ...]) -> Path:
+        place = snapshot_download(
+            repository, allow_patterns=list(patterns), ignore_patterns=["*/*"], local_files_only=not reachable()
+        )
+        return Path(place)
+
+    try:
+        place = fetch(_FILES)
+        return place if any(place.glob("*.safetensors")) else fetch(_FILES + _OLD_FILES)
+    except Exception as error:  # whatever the library meets on its way
+        why = "the hub does not have it" if reachable() else "the hub cannot be reached"
+        raise GradleakError(why) from error

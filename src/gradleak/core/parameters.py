@@ -12,6 +12,9 @@ from gradleak.core.registry import suggest
 
 Model = TypeVar("Model", bound=BaseModel)
 
+# What seeds, counts and sizes fit into.
+BITS = 63
+
 
 def split_parameters(text: str, *, modules: bool = True) -> tuple[str, dict[str, str]]:
     """The name and the values of a text. With `modules` the name may be a user's own, `module:Attribute`.
@@ -30,6 +33,8 @@ def split_parameters(text: str, *, modules: bool = True) -> tuple[str, dict[str,
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise GradleakError(f"{text!r}: {pair!r} is not of the form key=value")
+        if key.strip() in values:
+            raise GradleakError(f"{text!r} gives {key.strip()!r} twice")
         values[key.strip()] = value.strip()
     return name, values
 
@@ -37,7 +42,7 @@ def split_parameters(text: str, *, modules: bool = True) -> tuple[str, dict[str,
 def validated(kind: type[Model], values: Mapping[str, Any], where: str) -> Model:
     """These values as settings of a kind; an unknown key is answered with the nearest ones that exist there."""
     try:
-        return kind.model_validate(dict(values))
+        return with_an_end(kind.model_validate(dict(values)))
     except GradleakError as error:
         raise GradleakError(f"{where}: {error}") from error
     except ValidationError as error:
@@ -51,6 +56,14 @@ def validated(kind: type[Model], values: Mapping[str, Any], where: str) -> Model
             raise GradleakError(f"{where}: unknown key {key!r}; {instead}") from error
         message = first["msg"].removeprefix("Value error, ")
         raise GradleakError(f"{where}: {f'{key}: ' if key else ''}{message}") from error
+
+
+def with_an_end(settings: Model) -> Model:
+    """The same settings, unless one is a whole number that nothing can count to."""
+    for name, value in settings:
+        if isinstance(value, int) and value.bit_length() > BITS:
+            raise GradleakError(f"{name}: the number is too large")
+    return settings
 
 
 def _names_at(kind: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 def enumerated(parts: Sequence[str]) -> str:
     """
-    >>> enumerated(["names"]), enumerated(["names", "places", "sums"])
-    ('names', 'names, places and sums')
+    >>> enumerated([]), enumerated(["names"]), enumerated(["names", "places", "sums"])
+    ('', 'names', 'names, places and sums')
     """
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return "".join(parts) if len(parts) < 2 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.reading import read_text
 from gradleak.core.registry import suggest
 from gradleak.data.texts import Row, read_data
 
@@ -46,7 +47,7 @@ class _JsonList:
     def read(self, name: str, folder: Path) -> list[Row]:
         place = _first(name, folder, self.files)
         try:
-            texts = json.loads(place.read_text(encoding="utf-8"))
+            texts = json.loads(read_text(place))
         except (ValueError, RecursionError) as error:
             raise GradleakError(f"{place} is not a JSON file") from error
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

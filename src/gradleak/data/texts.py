@@ -15,6 +15,7 @@ from gradleak.core.privacy import private
 from gradleak.core.registry import suggest
 
 BUILT_IN = "builtin"
+KINDS = (".txt", ".csv", ".tsv", ".jsonl")
 _TEXT_NAMES = ("text", "sentence", "content", "review")
 _LABEL_NAMES = ("label", "labels", "target", "class")
 
@@ -75,7 +76,7 @@ def _read(path: Path, text_column: str | None, label_column: str | None) -> Iter
         return _tabular(path, "," if kind == ".csv" else "\t", text_column, label_column)
     if kind == ".jsonl":
         return _json_lines(path, text_column, label_column)
-    raise GradleakError(f"{path}: unknown kind of file {kind!r}; known: .txt, .csv, .tsv, .jsonl")
+    raise GradleakError(f"{path}: unknown kind of file {kind!r}; known: {', '.join(KINDS)}")
 
 
 def _tabular(path: Path, delimiter: str, text_column: str | None, label_column: str | None) -> Iterator[Row]:

@@ -27,7 +27,7 @@ class Defense(BaseModel, ABC):
     what is done to the tensors that are sent.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     summary: ClassVar[str]
     reveals: ClassVar[str]

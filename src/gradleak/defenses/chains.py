@@ -29,7 +29,8 @@ def parse_chain(spec: str | Sequence[str]) -> Chain:
         return ()
     if not all(chain):
         raise GradleakError(f"{spec!r} names no defence; write {NONE!r} for no defence")
-    chain_gradient(parse_defenses(chain), torch.Generator())  # refuse a wrong chain before any work
+    defenses = parse_defenses(chain)
+    chain_gradient(defenses, [torch.Generator() for _ in defenses])  # refuse a wrong chain before any work
     return chain
 
 
@@ -51,9 +52,13 @@ def chain_list(value: object) -> list[str | list[str]]:
     return list(value)
 
 
-def chain_gradient(defenses: Sequence[Defense], generator: torch.Generator) -> Gradient | None:
-    """How a chain of defences computes a local step's gradient; None for the plain way. At most one has its own."""
-    ways = [(number, way) for number, way in enumerate(d.gradient(generator) for d in defenses) if way is not None]
+def chain_gradient(defenses: Sequence[Defense], generators: Sequence[torch.Generator]) -> Gradient | None:
+    """How a chain of defences computes a local step's gradient; None for the plain way. At most one has its own.
+
+    There is a generator for each defence.
+    """
+    own = [defense.gradient(generator) for defense, generator in zip(defenses, generators, strict=True)]
+    ways = [(number, way) for number, way in enumerate(own) if way is not None]
     if not ways:
         return None
     number, way = ways[0]

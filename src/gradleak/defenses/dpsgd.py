@@ -12,10 +12,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.defenses.accounting import epsilon, noise_for
+from gradleak.defenses.accounting import LEAST_NOISE, MOST_NOISE, closed_form, noise_for, spent
 from gradleak.defenses.base import Defense, Gradient
 from gradleak.models.base import Examples, Target
 from gradleak.updates.client_rule import ClientRule
+
+# Rows and steps of the largest training that is thought of.
+MOST = 10**12
 
 
 class DpSgd(Defense):
@@ -24,35 +27,45 @@ class DpSgd(Defense):
     lossy, clips = False, True
 
     clip: float = Field(1.0, gt=0, description="largest norm of one sentence's gradient")
-    noise: float | None = Field(None, ge=0, description="noise multiplier: noise on the sum, in units of clip")
+    noise: float | None = Field(
+        None, ge=0, le=MOST_NOISE, description="noise multiplier: noise on the sum, in units of clip"
+    )
     epsilon: float | None = Field(None, gt=0, description="instead of noise: the least noise that keeps ε below this")
-    rows: int | None = Field(None, ge=1, description="sentences of the whole training set, for ε")
-    steps: int | None = Field(None, ge=1, description="training steps, for ε")
-    batch: int | None = Field(None, ge=1, description="sentences of one step, for ε")
+    rows: int | None = Field(None, ge=1, le=MOST, description="sentences of the whole training set, for ε")
+    steps: int | None = Field(None, ge=1, le=MOST, description="training steps, for ε")
+    batch: int | None = Field(None, ge=1, le=MOST, description="sentences of one step, for ε")
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of the guarantee")
 
     @model_validator(mode="after")
     def _one_strength(self) -> Self:
         if (self.noise is None) == (self.epsilon is None):
             raise ValueError("give either noise or epsilon")
-        if self.epsilon is not None and None in (self.rows, self.steps, self.batch):
-            raise ValueError("epsilon needs rows, steps and batch of the training")
+        if self.noise and self.noise < LEAST_NOISE:
+            raise ValueError(f"noise must be 0 or at least {LEAST_NOISE:g}")
         if self.rows is not None and self.batch is not None and self.batch > self.rows:
             raise ValueError("batch cannot be larger than rows")
+        if self.epsilon is not None:
+            if self._training is None:
+                raise ValueError("epsilon needs rows, steps and batch of the training")
+            if closed_form(MOST_NOISE, *self._training) > self.epsilon:
+                raise ValueError(f"no noise keeps ε below {self.epsilon:g} in such a training")
         return self
+
+    @property
+    def _training(self) -> tuple[float, int, float] | None:
+        """What ε is for: the share of the rows in a step, the steps, and δ; None if not described."""
+        if self.rows is None or self.steps is None or self.batch is None:
+            return None
+        return self.batch / self.rows, self.steps, self.delta
 
     @functools.cached_property
     def multiplier(self) -> float:
         """The noise multiplier, as given or computed from ε."""
         if self.noise is not None:
             return self.noise
-        target, rows, batch, steps = (
-            self.epsilon or 0.0,
-            self.rows or 1,
-            self.batch or 1,
-            self.steps or 1,
-        )  # all given
-        return noise_for(target, batch / rows, steps, self.delta)
+        assert self.epsilon is not None  # checked above
+        assert self._training is not None
+        return noise_for(self.epsilon, *self._training)
 
     def noise_std(self, rule: ClientRule, examples: int) -> float:
         """Noise on the mean of a step's examples; local steps of SGD add up theirs, scaled by the step size."""
@@ -67,10 +80,10 @@ class DpSgd(Defense):
 
     def guarantee(self) -> str | None:
         """ε and δ; None where the training they are for was not described."""
-        if not (self.rows and self.steps and self.batch) or not self.multiplier:
+        if self._training is None or not self.multiplier:
             return None
-        reached = epsilon(self.multiplier, self.batch / self.rows, self.steps, self.delta)
-        return f"ε = {reached:.2f} at δ = {self.delta:g} after {self.steps} steps of {self.batch} of {self.rows} rows"
+        reached = spent(self.multiplier, *self._training)
+        return f"{reached} at δ = {self.delta:g} after {self.steps} steps of {self.batch} of {self.rows} rows"
 
     def gradient(self, generator: torch.Generator) -> Gradient:
         """Clipped and noised, of the mean over sentences of each sentence's own loss."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from gradleak.audits.results import Trial
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
@@ -83,6 +84,11 @@ class Finished:
         """The cell if it ran to its end: what a limit ended is never taken for what could be read."""
         return self.ended(cell) if self.statuses.get(cell.id) == "completed" else None
 
+    def trials_so_far(self, cell: Cell) -> Sequence[Trial]:
+        """The finished trials of a cell that has not ended; of one that a limit ended, none."""
+        part = None if cell.id in self.statuses else Store(self.folder).part(cell.id)
+        return () if part is None else part.trials
+
     def read(self, cell: Cell, kind: type[Kept]) -> Kept | None:
         """The part of an ended cell that `kind` wants; tables of thousands of cells do not load their trials."""
         return Store(self.folder).read(cell.id, kind)
@@ -123,7 +129,8 @@ def run_experiment(
 ) -> Summary:
     """Run every cell that is not finished yet, and sum all of them up.
 
-    Cells lie in the folder as they end and are not run again; another process may work in the same folder at the same
+    Cells lie in the folder as they end and are not run again, nor are the finished trials of those that did not end.
+    Another process may work in the same folder at the same
     time. A model or data given in Python stands in for what the spec names, and is known to this process alone, so it
     runs their cells itself.
     """
@@ -213,10 +220,12 @@ def preview(
     outlook = look(cells, store, options.limits, options.retry_failed)
     heads = ((cell, store.head(cell.id)) for cell in cells if cell.id in outlook.statuses)
     measured = [(cell, head.seconds) for cell, head in heads if head is not None and head.status != "failed"]
+    parts = {cell.id: part for cell in outlook.todo if (part := store.part(cell.id)) is not None}
+    kept = {name: len(part.trials) for name, part in parts.items()}
     return Preview(
         cells=len({cell.id for cell in cells}),
         statuses=dict(Counter(outlook.statuses.values())),
         todo=outlook.todo,
         groups=len(outlook.groups),
-        estimate=estimate(outlook.todo, measured, options.limits),
+        estimate=estimate(outlook.todo, measured, options.limits, kept),
     )

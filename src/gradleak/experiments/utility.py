@@ -34,7 +34,7 @@ from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.specs import ExperimentSpec
 from gradleak.models.base import Target
 from gradleak.models.tasks import TargetTask
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.training.perplexity import WORST
 from gradleak.training.rounds import RoundSettings, split
 from gradleak.updates.client_rule import ClientRule
@@ -117,7 +117,7 @@ class Utility(Experiment[UtilitySpec, UtilityResults]):
         pool = learner.pool(rounds.max_tokens)
         split(pool, rounds, audit.seed)  # too few rows, or no labels, is an error now and not after hours
         for chain in filter(None, self.spec.defenses):  # and so is a defence that does not fit the model
-            learner.update(learner.client(subjects.model(audit), ClientRule(), chain), pool[:1], 0)
+            learner.update(learner.client(subjects.model(audit), ClientRule(), chain), pool[:1])
         planned = [TrainingJob(spec=audit.with_(seed=s), rounds=rounds, trained=False) for s in self.seeds_used]
         planned += [
             TrainingJob(spec=audit.with_(seed=seed, defenses=chain), rounds=rounds)
@@ -173,7 +173,7 @@ def summary(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
     {'mcc': Interval(40 [-100, 100])}
     """
     names = values[0] if values else ()
-    return {name: bootstrap([value[name] for value in values], *RANGES[name]) for name in names}
+    return {name: mean_interval([value[name] for value in values], *RANGES[name]) for name in names}
 
 
 def utility(

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.memory import SHARE, free_memory
 from gradleak.matching.capture import Capture, Gradients
 from gradleak.matching.coordinates import SPARSE, coordinate_term, sparse_term
@@ -102,6 +104,7 @@ class FactorEngine:
         weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
         memory: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`tokens` is the largest number of tokens a batch can have: no gradient has a higher rank.
 
@@ -109,11 +112,13 @@ class FactorEngine:
 
         `only` restricts the match to some parameters, `weights` gives for every update how much each counts. `masks`
         has for every update and parameter the coordinates that count, as zeros and ones. `memory` is how many bytes
-        a pass may take.
+        a pass may take. `budget` ends the work between two passes with `Stopped`.
         """
         self.model = model
+        self._budget = budget or Budget()
         self.distance = distance
-        self.memory = memory if memory is not None else int(SHARE * free_memory(model.device))
+        self._free = free_memory(model.device)
+        self.memory = memory if memory is not None else int(SHARE * self._free)
         targets = comparable(targets, distance)
         names = matched_parameters(model, targets, only)
         self._footprint, captured = self._probe()
@@ -128,7 +133,9 @@ class FactorEngine:
         )
         self._plain = None
         if self.plain_names:
-            self._plain = NaiveEngine(model, targets, distance, only=self.plain_names, weights=weights, masks=masks)
+            self._plain = NaiveEngine(
+                model, targets, distance, only=self.plain_names, weights=weights, masks=masks, budget=budget
+            )
             self._plain_share = self._plain.weights.to(model.token_embedding).sum(dim=0)
             listing = ", ".join(self.plain_names[:3]) + (" ..." if len(self.plain_names) > 3 else "")
             warnings.warn(
@@ -214,6 +221,7 @@ class FactorEngine:
     # --- one pass ---------------------------------------------------------------------------------
 
     def _distances(self, dummies: Dummies, *, differentiable: bool) -> Tensor:
+        self._budget.check()
         rows, batch = dummies.embeds.shape[:2]
         gradients, _ = self._capture.gradients(
             lambda: self._losses(dummies), rows, batch, differentiable=differentiable
@@ -317,6 +325,11 @@ class FactorEngine:
         tokens = width * batch
         activations, attention = self._footprint
         needed = copies * self.model.token_embedding.element_size() * tokens * (activations + width * attention)
+        if needed > self._free:
+            raise GradleakError(
+                f"matching {batch:,} sentences of {width} tokens needs about {needed / 1e9:,.1f} GB of memory, and "
+                f"{self._free / 1e9:,.1f} GB are free"
+            )
         return max(1, min(TOKENS_AT_ONCE // tokens, int(self.memory / needed)))
 
     def _probe(self) -> tuple[tuple[float, float], set[str]]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from gradleak.core.budget import Budget
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
@@ -28,11 +29,14 @@ class NaiveEngine:
         only: Collection[str] | None = None,
         weights: Sequence[Mapping[str, float]] | None = None,
         masks: Sequence[Mapping[str, Tensor]] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`only` restricts the match to some parameters, `weights` gives for every update how much each counts.
 
-        `masks` has for every update and parameter the coordinates that count, as zeros and ones.
+        `masks` has for every update and parameter the coordinates that count, as zeros and ones. `budget` ends the
+        work between two passes with `Stopped`.
         """
+        self._budget = budget or Budget()
         self.model = model
         self.distance = distance
         targets = comparable(targets, distance)
@@ -69,6 +73,7 @@ class NaiveEngine:
 
     def terms(self, dummies: Dummies, row: int, differentiable: bool, embeds: Tensor | None = None) -> list[Tensor]:
         """One row's term of every parameter, each (1,)."""
+        self._budget.check()
         here = dummies.row(row)
         here = here.crop(int(here.widths))
         inputs = here.embeds if embeds is None else embeds[:, :, : here.embeds.shape[2]]

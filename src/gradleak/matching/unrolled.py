@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from gradleak.core.budget import Budget
 from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.parameters import comparable, filled, matched_in_each, matched_parameters, weights_of
@@ -42,7 +43,10 @@ class UnrolledEngine:
         targets: Sequence[Mapping[str, Tensor]],
         distance: Distance,
         rules: Sequence[ClientRule],
+        budget: Budget | None = None,
     ) -> None:
+        """`budget` ends the work between two steps of a client with `Stopped`."""
+        self._budget = budget or Budget()
         self.model = model
         self.distance = distance
         self.rules = rules
@@ -91,6 +95,7 @@ class UnrolledEngine:
         size = row.embeds.shape[1]
         starts = [start for _ in range(rule.epochs) for start in range(0, size, rule.batch)]
         for number, start in enumerate(starts):
+            self._budget.check()
             part = slice(start, start + rule.batch)
             inputs = {"embeds": row.embeds[0, part], "mask": row.mask[0, part]}
             named = {f"module.{name}": weight for name, weight in weights.items()}

@@ -88,7 +88,7 @@ class Adapter:
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
         self.layers: list[nn.Module] = list(base.get_submodule(family.layers))
-        self.head: list[nn.Module] = [model.get_submodule(path) for path in family.head[task]]
+        self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head[task]]
         self.parts: list[dict[str, Part]] = [
             {role: self._part(layer, role, where) for role, where in family.roles.items()} for layer in self.layers
         ]
@@ -111,6 +111,14 @@ class Adapter:
         module = layer.get_submodule(path)
         transposed = type(module).__name__ in self.family.transposed
         return Part(role, self.name_of(module), module, block, transposed)
+
+
+def _part_of_head(model: Any, path: str, task: Task) -> nn.Module:
+    try:
+        part: nn.Module = model.get_submodule(path)
+    except AttributeError as error:
+        raise GradleakError(f"a {type(model).__name__} has no {path}, which {task} needs") from error
+    return part
 
 
 def _maybe(base: nn.Module, path: str | None) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from gradleak.core.progress import Progress
 from gradleak.models.tasks import Modality, TargetTask
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ class Target(ABC):
     @abstractmethod
     def family(self) -> str:
         """The architecture an update must belong to."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever reads a result must know of the model's weights, such as that its head is new."""
+        return ()
+
+    def announce(self, progress: Progress) -> None:
+        """Show the notes where work with the model begins, once nothing is left that could be refused."""
+        for note in self.notes:
+            progress.message(note)
 
     @property
     @abstractmethod

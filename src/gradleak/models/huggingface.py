@@ -11,27 +11,34 @@ from typing import Any
 import torch
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.hub import reachable
+from gradleak.core.hub import download
 from gradleak.core.registry import suggest
+from gradleak.core.tensor_files import check_finite, quoted
+from gradleak.models.build import built
+from gradleak.models.checkpoint import open_checkpoint
 from gradleak.models.families import Task, family_of
 from gradleak.models.loading import Loading
-from gradleak.models.text import TextModel
+from gradleak.models.objective import objective, objective_of, task_of
+from gradleak.models.text import Origin, TextModel
+
+ONE_CLASS = "It was trained for {other}; here each sentence has one class, and the loss is cross-entropy."
 
 
 def load_files(
     name: str, folder: str, how: Loading, *, default_task: Task | None = None, known: Iterable[str] = ()
 ) -> TextModel:
     """The model of a folder or hub id; `known` are names to suggest where there is neither."""
-    with quiet():
-        config = _config(name, folder, known)
-        task = how.task or default_task or _default_task(config)
-        family = family_of(config.model_type)
-        if task not in family.tasks:
-            raise GradleakError(f"{family.name} models are supported for {', '.join(family.tasks)}, not {task}")
-        module, tokenizer = _weights(name, folder, config, task, how.num_labels, how.head_seed)
-    if task == "classification" and module.config.num_labels < 2:
-        raise GradleakError(f"{name} has one output; a classifier needs two classes or more (--num-labels)")
-    return TextModel(module.to(how.device), how.tokenizer or tokenizer, task, name)
+    with quiet(), reading(name):
+        checkpoint = open_checkpoint(_local(name, folder, known))
+        about = checkpoint.about
+        family = family_of(about.model_type)
+        trained = objective(about.architectures, about.problem_type, bool(about.is_encoder_decoder))
+        task = trained.choose(name, family, how.task or default_task)
+        module, origin = built(checkpoint, family, task, trained, how)
+        if task == "classification" and trained.task == task and trained.other is not None:
+            origin = origin.with_remark(ONE_CLASS.format(other=trained.other))
+        tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
+        return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
 
 
 def is_hugging_face(module: Any) -> bool:
@@ -47,91 +54,62 @@ def load_object(module: Any, how: Loading) -> TextModel:
         module = module.get_base_model()  # the model itself, with the adapters in its layers
     if how.tokenizer is None:
         raise GradleakError("a model object needs its tokenizer: load_model(model, tokenizer=...)")
+    name = module.config.name_or_path or "model object"
+    for each, parameter in module.named_parameters():
+        if not parameter.is_floating_point() or parameter.is_meta:
+            what = "on the meta device, without values" if parameter.is_meta else f"quantised ({parameter.dtype})"
+            raise GradleakError(f"{name}: tensor {quoted(each)} is {what}; load the model in full precision")
+    check_finite(dict(module.named_parameters()))
     if getattr(module.config, "_attn_implementation", "eager") != "eager":
         # The default fused attention has no second derivative on CPU.
         module.set_attn_implementation("eager")
-    name = module.config.name_or_path or "model object"
-    return TextModel(module.float().to(how.device), how.tokenizer, how.task or task_of(module), name)
+    task, other = how.task or task_of(module), objective_of(module).other
+    origin = Origin(remarks=(ONE_CLASS.format(other=other),)) if other is not None else Origin()
+    with reading(name):
+        return checked(TextModel(module.float().to(how.device), how.tokenizer, task, name, origin))
 
 
-def _config(name: str, folder: str, known: Iterable[str]) -> Any:
-    from transformers import AutoConfig
+def checked(model: TextModel) -> TextModel:
+    """The model, once it has computed: a configuration can be valid and still make no model."""
+    if model.task == "classification" and model.num_labels < 2:
+        raise GradleakError(f"{model.name} has one output; a classifier needs two classes or more (--num-labels)")
+    ids = torch.zeros(1, min(2, model.max_length), dtype=torch.long, device=model.device)
+    with torch.no_grad():
+        logits = model.logits(ids=ids, mask=torch.ones_like(ids, dtype=torch.bool))
+    classes = model.num_labels if model.task == "classification" else len(model.token_embedding)
+    if logits.shape[0] != 1 or logits.shape[-1] != classes:
+        raise GradleakError(f"{model.name} gives logits of shape {list(logits.shape)}, which do not fit {model.task}")
+    if not bool(torch.isfinite(logits).all()):
+        raise GradleakError(f"{model.name} computes values that are not finite; is its config.json in order?")
+    return model
 
-    if Path(folder).is_dir() and not (Path(folder) / "config.json").is_file():
-        raise GradleakError(f"the folder {folder} holds no config.json, so it is not a Hugging Face model")
+
+def _local(name: str, folder: str, known: Iterable[str]) -> Path:
+    """The folder itself, or the files of a hub id."""
+    if Path(folder).is_dir():
+        return Path(folder)
     try:
-        return AutoConfig.from_pretrained(folder, local_files_only=Path(folder).is_dir() or not reachable())
-    except Exception as error:  # whatever the library finds wrong with the file
-        if Path(folder).is_dir():
-            raise GradleakError(f"cannot read the model in {folder}: {_first_line(error)}") from error
-        why = "the hub does not have it" if reachable() else "the hub cannot be reached"
+        return download(folder)
+    except GradleakError as error:
         raise GradleakError(
-            f"unknown model {name!r}: not built in, not a folder, and {why}; {suggest(name, known)}"
+            f"unknown model {name!r}: not built in, not a folder, and {error}; {suggest(name, known)}"
         ) from error
 
 
-def _weights(
-    name: str, folder: str, config: Any, task: Task, num_labels: int | None, head_seed: int
-) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+def _tokenizer(name: str, folder: Path) -> Any:
+    from transformers import AutoTokenizer
 
-    local = Path(folder).is_dir() or not reachable()
-    extra: dict[str, Any] = {}
-    if task == "classification" and num_labels is not None:
-        extra = {"num_labels": num_labels}
-    kind = AutoModelForSequenceClassification if task == "classification" else AutoModelForCausalLM
-    with reading(name):
-        module, info = kind.from_pretrained(
-            folder,
-            attn_implementation="eager",
-            output_loading_info=True,
-            local_files_only=local,
-            ignore_mismatched_sizes=bool(extra),
-            **extra,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
-    if len(tokenizer.get_vocab()) <= len(set(tokenizer.all_special_tokens)):
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        words = len(tokenizer.get_vocab()) - len(set(tokenizer.all_special_tokens))
+    except Exception as error:  # whatever the library finds wrong with the files
+        raise GradleakError(f"cannot load the tokenizer of model {name!r}: {_first_line(error)}") from error
+    if words <= 0:
         # Where there are no files, a tokenizer without words is made up: every text would become unknown tokens.
         raise GradleakError(
             f"model {name!r} has no tokenizer: save it beside the weights with tokenizer.save_pretrained"
         )
-    missing = set(info["missing_keys"]) | {key[0] for key in info.get("mismatched_keys", ())}
-    _draw(module, missing, config, head_seed)
-    return module.float(), tokenizer
-
-
-def _draw(module: Any, missing: set[str], config: Any, seed: int) -> None:
-    """Initialise parameters the checkpoint lacks: the same numbers for the same seed, whatever the version."""
-    generator = torch.Generator().manual_seed(seed)
-    scale = float(getattr(config, "initializer_range", 0.02))
-    for name, parameter in sorted(module.named_parameters()):
-        if name not in missing:
-            continue
-        with torch.no_grad():
-            if parameter.dim() < 2:
-                parameter.zero_()
-            else:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
-
-
-def task_of(module: Any) -> Task:
-    """The task of a Hugging Face model, by its class or its configuration."""
-    return _task_of_class(type(module).__name__) or _default_task(module.config)
-
-
-def _default_task(config: Any) -> Task:
-    for architecture in getattr(config, "architectures", None) or ():
-        if task := _task_of_class(architecture):
-            return task
-    return "classification" if family_of(config.model_type).kind == "encoder" else "causal-lm"
-
-
-def _task_of_class(name: str) -> Task | None:
-    if name.endswith("ForSequenceClassification"):
-        return "classification"
-    if name.endswith(("ForCausalLM", "LMHeadModel")):
-        return "causal-lm"
-    return None
+    return tokenizer
 
 
 @contextlib.contextmanager
@@ -139,11 +117,10 @@ def reading(name: str) -> Iterator[None]:
     """Report in one line what is wrong with a model's files; the libraries that read them raise any kind of error."""
     try:
         yield
+    except GradleakError:
+        raise
     except Exception as error:
-        why = _first_line(error)
-        if "ignore_mismatched_sizes" in why:
-            why = "its weights have other shapes than its config.json says"
-        raise GradleakError(f"cannot load model {name!r}: {why}") from error
+        raise GradleakError(f"cannot load model {name!r}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

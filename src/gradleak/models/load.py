@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,15 @@ from torch import nn
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder
+from gradleak.core.files import filling, write_text
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
-from gradleak.models.huggingface import is_hugging_face, load_files, load_object, quiet, reading
+from gradleak.models.huggingface import is_hugging_face, load_files, load_object, quiet
 from gradleak.models.image import ImageModel, load_module
 from gradleak.models.lenet import LENET
 from gradleak.models.loading import BuiltIn, Loading, resolve_device
+from gradleak.models.lora import is_adapter, load_adapted
 from gradleak.models.lti import LTI
 from gradleak.models.tasks import Modality, Task
 from gradleak.models.text import TextModel
@@ -42,8 +44,9 @@ def load_model(
     `shape` (channels, height, width) with values from 0 to 1.
 
     `task` is "classification" or "causal-lm"; by default encoders classify and decoders model language, unless the
-    checkpoint says otherwise. Parameters the checkpoint does not hold (a new classification head) are drawn from
-    `head_seed`, the same on every machine. Results call the model by `name`, or as it was asked for.
+    checkpoint says otherwise. One that was trained for another objective is refused unless `task` is given. A head
+    that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
+    whatever else is missing is an error. Results call the model by `name`, or as it was asked for.
 
     >>> model = load_model("minilm")
     >>> model.task, model.num_labels, model.layer_count
@@ -86,11 +89,19 @@ def modality_of_source(source: str) -> Modality:
     return "images" if built_in is not None and built_in.task == "image-classification" else "text"
 
 
-def save_model(module: Any, tokenizer: Any, folder: Path) -> Path:
-    """Write a Hugging Face folder that `load_model` takes."""
-    with output_folder(folder), quiet():
-        module.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+def save_model(module: Any, tokenizer: Any, folder: Path, beside: Mapping[str, str] | None = None) -> Path:
+    """Write a Hugging Face folder that `load_model` takes, readable by its owner only: all files of it, or none.
+
+    `beside` are texts of further files by their names.
+    """
+    with filling(folder) as scratch, quiet():
+        try:
+            module.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+        except Exception as error:  # the libraries that write raise any kind of error
+            raise GradleakError(f"cannot write the model to {folder}: {' '.join(str(error).split())}") from error
+        for name, text in (beside or {}).items():
+            write_text(scratch / name, text)
     return folder
 
 
@@ -102,29 +113,9 @@ def _load(source: Any, how: Loading) -> Target:
     if built_in is not None:
         kind, values = split_parameters(name, modules=False)
         return built_in.load(name, validated(built_in.options, values, f"model {kind!r}"), how)
-    try:
-        adapted = (Path(name) / "adapter_config.json").is_file()
-    except OSError as error:
-        raise GradleakError(f"there cannot be a model at {name}: {error.strerror}") from error
-    return _load_adapted(name, how) if adapted else load_files(name, name, how, known=BUILT_IN)
-
-
-def _load_adapted(folder: str, how: Loading) -> TextModel:
-    """A model with trained or fresh peft adapters: only they are trained and sent."""
-    try:
-        from peft import PeftConfig, PeftModel
-    except ImportError as error:
-        raise GradleakError("adapters need the peft library: pip install 'gradleak[lora]'") from error
-    with reading(folder):
-        base = PeftConfig.from_pretrained(folder).base_model_name_or_path
-    if not base:
-        raise GradleakError(f"the adapter in {folder} does not say which model it is for (base_model_name_or_path)")
-    below = _load(base, how)
-    if not isinstance(below, TextModel):
-        raise GradleakError(f"the adapter in {folder} is for {base}, which is no text model")
-    with quiet(), reading(folder):
-        wrapped = PeftModel.from_pretrained(below.module, folder, is_trainable=True)
-    return TextModel(wrapped.get_base_model().float(), below.tokenizer, below.task, folder)
+    if is_adapter(name):
+        return load_adapted(name, how, _load)
+    return load_files(name, name, how, known=BUILT_IN)
 
 
 # --- built in ---------------------------------------------------------------------------------------

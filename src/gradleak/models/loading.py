@@ -46,10 +46,11 @@ class BuiltIn:
 
 
 def resolve_device(name: str) -> torch.device:
-    """A torch device that exists here, or a clear error."""
+    """A torch device that computes here, or a clear error."""
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise GradleakError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        torch.ones(1, device=device).sum().item()  # the meta device has no values to give back
+    except Exception as error:  # each backend has errors of its own
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise GradleakError(f"device {name!r} cannot be used here: {why[:200]}") from error
     return device

@@ -7,7 +7,7 @@ import functools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
 from gradleak.core.privacy import private
+from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
@@ -51,8 +52,34 @@ class Batch:
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Which parameters were drawn, from which seed, as the checkpoint has none; and what else is to be said of it."""
+
+    drawn: tuple[str, ...] = ()
+    seed: int = 0
+    remarks: tuple[str, ...] = ()
+
+    def with_remark(self, remark: str) -> Origin:
+        return replace(self, remarks=(*self.remarks, remark))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """
+        >>> Origin(("classifier.bias", "classifier.weight"), 3).notes[0]
+        'The head is new: classifier.bias and classifier.weight are not in the checkpoint and were drawn from seed 3.'
+        """
+        if not self.drawn:
+            return self.remarks
+        verb = "is not in the checkpoint and was" if len(self.drawn) == 1 else "are not in the checkpoint and were"
+        return (f"The head is new: {enumerated(self.drawn)} {verb} drawn from seed {self.seed}.", *self.remarks)
+
+
 # Entries of a model's configuration about how it was saved, not about what it computes.
 _ABOUT_FILES = ("transformers_version", "torch_dtype", "dtype", "architectures", "name_or_path")
+
+
+_AS_SAVED = Origin()
 
 
 class TextModel(Target):
@@ -67,17 +94,18 @@ class TextModel(Target):
     examples = "sentences"
     all_layers = "transformer"
 
-    def __init__(self, module: Any, tokenizer: Any, task: Task, name: str) -> None:
+    def __init__(self, module: Any, tokenizer: Any, task: Task, name: str, origin: Origin = _AS_SAVED) -> None:
         self.module = module.eval()
         self.tokenizer = tokenizer
         self.task = task
         self.name = name
+        self.origin = origin
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
     def copied(self) -> TextModel:
         """A model of its own with the same weights, in the same mode."""
-        copied = TextModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name)
+        copied = TextModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name, self.origin)
         copied.module.train(self.module.training)
         return copied
 
@@ -94,11 +122,15 @@ class TextModel(Target):
 
     def to_bfloat16(self) -> TextModel:
         """A copy that computes in bf16."""
-        return TextModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name)
+        return TextModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name, self.origin)
 
     def to_float64(self) -> TextModel:
         """A copy that computes in float64."""
-        return TextModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name)
+        return TextModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name, self.origin)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.origin.notes
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -186,14 +218,26 @@ class TextModel(Target):
             mask[i, : len(row)] = True
         return Batch(ids.to(self.device), mask.to(self.device))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of the tokens, special ones left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """Text of the tokens, special ones left out or, with `special`, under their names."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=not special)).strip()
 
     def content(self, ids: Sequence[int]) -> list[int]:
         """The tokens without special ones: what was written, as the model sees it."""
         special = set(self.tokenizer.all_special_ids)
         return [i for i in ids if i not in special]
+
+    def inner(self, ids: Sequence[int]) -> list[int]:
+        """The tokens of the text itself, without those that the tokenizer puts before and after every text."""
+        first = len(self.prefix) if list(ids[: len(self.prefix)]) == self.prefix else 0
+        end = len(ids) - len(self.suffix)
+        last = end if end >= first and list(ids[end:]) == self.suffix else len(ids)
+        return list(ids[first:last])
+
+    def lost(self, ids: Sequence[int]) -> int:
+        """How many tokens of the text say nothing of what was written: unknown and other special ones."""
+        inner = self.inner(ids)
+        return len(inner) - len(self.content(inner))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of token ids: the form in which attackers hold their dummies."""

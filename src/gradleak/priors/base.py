@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.text import TextModel
 
@@ -26,14 +27,19 @@ class Prior(Protocol):
         ...
 
 
-def load_prior(spec: str, model: TextModel, progress: Progress = SILENT) -> Prior | None:
-    """The prior of that name for this target: "ngram", "none", or a causal language model by folder or hub id."""
+def load_prior(
+    spec: str, model: TextModel, progress: Progress = SILENT, budget: Budget | None = None
+) -> Prior | None:
+    """The prior of that name for this target: "ngram", "none", or a causal language model by folder or hub id.
+
+    N-grams are counted once for every tokenizer; if the budget ends meanwhile, the prior is made of what was counted.
+    """
     if spec == "none":
         return None
     if spec == "ngram":
         from gradleak.priors.ngram import load_ngram
 
-        return load_ngram(model, progress)
+        return load_ngram(model, progress, budget)
     from gradleak.priors.causal import CausalPrior
 
     return CausalPrior.load(spec, model, progress)

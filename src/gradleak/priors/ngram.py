@@ -6,12 +6,15 @@ Two hundred sentences are scored in milliseconds: looking up a trigram is a bina
 
 from __future__ import annotations
 
+import copy
 import functools
 import gzip
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradleak.core import assets
+from gradleak.core.budget import Budget
 from gradleak.core.files import replacing
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.text import TextModel
@@ -31,7 +35,7 @@ Floats = NDArray[np.float64]
 CORPUS = "wikitext2"
 DISCOUNT = 0.75
 FORMAT = 1
-_LINES_AT_ONCE = 2000
+SENTENCES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,22 @@ class NgramPrior:
             drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
         return drawn[2:]
 
+    def frequent(self) -> list[int]:
+        """All tokens, those first that stand behind the most different tokens."""
+        return [int(token) for token in np.argsort(-self._unigram[: self.vocabulary], kind="stable")]
+
     def save(self, path: Path) -> None:
-        with replacing(path) as scratch, scratch.open("wb") as stream:
-            np.savez_compressed(
-                stream,
-                vocabulary=self.vocabulary,
-                unigram=self._unigram,
-                **{f"bigram_{k}": v for k, v in vars(self._bigram).items()},
-                **{f"trigram_{k}": v for k, v in vars(self._trigram).items()},
-            )
+        """As numpy's own compressed archives, but lightly packed: their usual level takes longer than counting."""
+        arrays = {"vocabulary": np.array(self.vocabulary), "unigram": self._unigram}
+        for order, level in (("bigram", self._bigram), ("trigram", self._trigram)):
+            arrays |= {f"{order}_{part}": values for part, values in vars(level).items()}
+        with (
+            replacing(path) as scratch,
+            zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        ):
+            for name, values in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, values, allow_pickle=False)
 
     @classmethod
     def load(cls, path: Path) -> NgramPrior:
@@ -115,26 +126,54 @@ class NgramPrior:
             return cls(int(data["vocabulary"]), data["unigram"], *levels)
 
 
+class NgramCounter:
+    """Takes sentences in portions and makes the model of all of them; their order does not matter.
+
+    Only the tokens are held, as numbers in a row: counting is sorting, and is done once, at the end.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self._rows: list[Ints] = []
+
+    def add(self, sentences: Iterable[Sequence[int]]) -> None:
+        """Each sentence that is not empty, behind two borders and before one."""
+        border = self.vocabulary
+        framed = ((border, border, *sentence, border) for sentence in sentences if len(sentence))
+        self._rows.append(np.fromiter(itertools.chain.from_iterable(framed), dtype=np.int64))
+
+    def prior(self) -> NgramPrior:
+        """Kneser-Ney numbers of what was added."""
+        border, base = self.vocabulary, self.vocabulary + 1
+        row = np.concatenate(self._rows)
+        first, second, third = row[:-2], row[1:-1], row[2:]
+        inside = second != border  # a trigram across two sentences has a border in its middle,
+        inside |= (first == border) & (third != border)  # and so has the first of a sentence, which counts
+        grams = ((first * base + second) * base + third)[inside]
+        trigrams, counts = np.unique(grams, return_counts=True)
+        # Kneser-Ney: lower orders count in how many different contexts a word was seen, not how often.
+        pairs, pair_contexts = np.unique(trigrams % (base * base), return_counts=True)
+        words, word_contexts = np.unique(pairs % base, return_counts=True)
+        unigram = np.zeros(base)
+        unigram[words] = word_contexts
+        # Add one half: a token the corpus never saw stays possible.
+        unigram = (unigram + 0.5) / (unigram + 0.5).sum()
+        levels = _level(pairs, pair_contexts, base), _level(trigrams, counts, base)
+        return NgramPrior(self.vocabulary, unigram, *levels)
+
+
 def count_ngrams(sentences: Iterable[Sequence[int]], vocabulary: int) -> NgramPrior:
     """Make the model from token sequences."""
-    border, base = vocabulary, vocabulary + 1
-    rows = [np.array([border, border, *s, border], dtype=np.int64) for s in sentences if len(s)]
-    first = np.concatenate([r[:-2] for r in rows])
-    second = np.concatenate([r[1:-1] for r in rows])
-    third = np.concatenate([r[2:] for r in rows])
-    trigrams, counts = np.unique((first * base + second) * base + third, return_counts=True)
-    # Kneser-Ney: lower orders count in how many different contexts a word was seen, not how often.
-    pairs, pair_contexts = np.unique(trigrams % (base * base), return_counts=True)
-    words, word_contexts = np.unique(pairs % base, return_counts=True)
-    unigram = np.zeros(base)
-    unigram[words] = word_contexts
-    # Add one half: a token the corpus never saw stays possible.
-    unigram = (unigram + 0.5) / (unigram + 0.5).sum()
-    return NgramPrior(vocabulary, unigram, _level(pairs, pair_contexts, base), _level(trigrams, counts, base))
+    counter = NgramCounter(vocabulary)
+    counter.add(sentences)
+    return counter.prior()
 
 
-def load_ngram(model: TextModel, progress: Progress = SILENT) -> NgramPrior:
-    """The prior for this target's tokenizer, counted on first use and cached."""
+def load_ngram(model: TextModel, progress: Progress = SILENT, budget: Budget | None = None) -> NgramPrior:
+    """The prior for this target's tokenizer, counted on first use and cached.
+
+    A budget that ends while it is counted leaves a model of a part of the corpus, which is not kept.
+    """
     vocabulary = int(model.token_embedding.shape[0])
     listing = json.dumps(sorted(model.tokenizer.get_vocab().items()))
     corpus = assets.find(CORPUS).files[0].sha256
@@ -143,10 +182,52 @@ def load_ngram(model: TextModel, progress: Progress = SILENT) -> NgramPrior:
     if place.is_file():
         return _loaded(place)
     folder = assets.pull(CORPUS, progress)
-    prior = count_ngrams(_tokenised(model, _corpus_sentences(folder), progress), vocabulary)
+    progress.message("The n-gram prior is counted once for this tokenizer: about ten seconds of one core.")
+    prior, share = _count_corpus(model, corpus_sentences(folder), vocabulary, progress, budget or Budget())
+    if share < 1:
+        progress.message(
+            f"The budget ended the counting of the n-gram prior: this run uses {share:.0%} of its corpus; "
+            "the next one counts it whole."
+        )
+        return prior
     place.parent.mkdir(parents=True, exist_ok=True)
     prior.save(place)
     return prior
+
+
+def _count_corpus(
+    model: TextModel, sentences: list[str], vocabulary: int, progress: Progress, budget: Budget
+) -> tuple[NgramPrior, float]:
+    """The model of the sentences, and which share of them the budget allowed; the first portion is always counted.
+
+    Every portion is spread over the whole corpus, so that whatever was counted is a fair sample of it.
+    """
+    counter, tokenise = NgramCounter(vocabulary), batch_tokeniser(model)
+    portions = max(1, -(-len(sentences) // SENTENCES_AT_ONCE))
+    counted = done = 0
+    progress.begin("counting the n-gram prior", len(sentences), "sentences")
+    try:
+        while done < portions and not (done and budget.over):
+            portion = sentences[done::portions]
+            counter.add(tokenise(portion))
+            done, counted = done + 1, counted + len(portion)
+            progress.advance(counted)
+    finally:
+        progress.end()
+    return counter.prior(), counted / len(sentences)
+
+
+def batch_tokeniser(model: TextModel) -> Callable[[list[str]], list[list[int]]]:
+    """Texts to tokens without special ones, as the model's tokenizer does; what nobody reads (offsets, masks) is not
+    made."""
+    tokenizer = model.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:  # a tokenizer in Python
+        return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    own = copy.deepcopy(backend)  # what its file says about padding and truncation is for others
+    own.no_padding()
+    own.no_truncation()
+    return lambda texts: [encoding.ids for encoding in own.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 @functools.lru_cache(maxsize=2)
@@ -168,7 +249,7 @@ def _look_up(keys: Ints, values: Floats, wanted: Ints, default: float) -> Floats
     return np.where(keys[at] == wanted, values[at], default)
 
 
-def _corpus_sentences(folder: Path) -> list[str]:
+def corpus_sentences(folder: Path) -> list[str]:
     """WikiText's paragraphs as sentences in ordinary spelling: headings dropped, its markup undone."""
     text = gzip.decompress((folder / "train.raw.gz").read_bytes()).decode("utf-8")
     sentences = []
@@ -180,12 +261,3 @@ def _corpus_sentences(folder: Path) -> list[str]:
         line = re.sub(r" ([.,;:!?)\]%]|'s|n't|'\w+)(?= |$)", r"\1", line).replace("( ", "(")
         sentences.extend(re.split(r"(?<=[.!?]) (?=[A-Z\"])", line))
     return [s for s in sentences if s.strip()]
-
-
-def _tokenised(model: TextModel, sentences: list[str], progress: Progress) -> Iterator[list[int]]:
-    progress.begin("counting the n-gram prior", len(sentences), "sentences")
-    for start in range(0, len(sentences), _LINES_AT_ONCE):
-        part = sentences[start : start + _LINES_AT_ONCE]
-        yield from model.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]
-        progress.advance(min(len(sentences), start + _LINES_AT_ONCE))
-    progress.end()

@@ -26,9 +26,20 @@ CAVEAT = (
 )
 
 
+CUT_SHORT = "A run that was cut short may have read less than it would have: the change is not between equals."
+
+
+def cut_short(comparison: Comparison) -> list[str]:
+    """Every run that did not come to its end, and what follows from it."""
+    found = [line for each in comparison.differences for line in each.cut_short]
+    return [*found, CUT_SHORT] if found else []
+
+
 def headline(comparison: Comparison) -> str:
     """How many attempts read more, how many less."""
     counts = Counter(each.outcome for each in comparison.differences)
+    if not comparison.differences:
+        return " ".join(each.words for each in comparison.unchecked)
     if len(comparison.differences) == 1:
         (only,) = comparison.differences
         scale = only.scale
@@ -58,13 +69,18 @@ def print_comparison(comparison: Comparison, console: SafeConsole) -> None:
             each.scale.format_change(each.change),
         )
         table.add_row(each.scenario, each.defense, each.attack, *scores, each.outcome)
-    console.print(table)
+    if comparison.differences:
+        console.print(table)
+        for other in comparison.unchecked:
+            console.print(other.words)
     for each in comparison.differences:
         for key, (before, after) in each.settings.items():
             console.print(f"  {each.attack}: {key} was {before}, is {after}")
     for name, only in (("first", comparison.only_first), ("second", comparison.only_second)):
         if only:
             console.print(f"Only in the {name} run: {'; '.join(only)}")
+    for line in cut_short(comparison):
+        console.print(f"⚠ {line}", style="bold yellow")
     console.print(headline(comparison), style="bold")
     console.print(CAVEAT, style="dim")
 
@@ -79,6 +95,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> Path:
             comparison=comparison,
             headline=headline(comparison),
             measures=measures(comparison),
+            cut_short=cut_short(comparison),
             interval=interval,
             renderers=RENDERERS,
             shown=SHOWN,

@@ -16,6 +16,7 @@ from gradleak.report.heatmap import map_figure
 from gradleak.report.modalities import Renderer
 from gradleak.report.sentences import NAMES
 from gradleak.report.timeline import timeline_figure
+from gradleak.report.tokens import token_lists
 from gradleak.report.tradeoff import frontier_figure
 from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
@@ -23,7 +24,7 @@ from gradleak.scoring.metrics import counts_of, format_score, labels_of
 from gradleak.verdict.attempts import Cell, cells_of
 from gradleak.verdict.gather import Gathered
 from gradleak.verdict.model import LEVELS, AttackVerdict, Verdict
-from gradleak.verdict.sentences import leaked_words, obstacle_words, strongest_of
+from gradleak.verdict.sentences import most_tokens, obstacle_words, scenario_words, strongest_of
 
 Shown = TypeVar("Shown", bound=BaseModel)
 
@@ -48,6 +49,7 @@ def contents(gathered: Gathered, renderer: Renderer, other_pages: Mapping[str, s
     """Every value that the templates name."""
     verdict, cells = gathered.verdict, cells_of(gathered.results)
     single = gathered.results[0] if len(gathered.results) == 1 else None
+    scored = single if single is not None and single.scored else None
     choices = _choices(cells)
     varying = [name for name, _, _ in choices]
     scale = gathered.results[0].scenario.scale
@@ -65,16 +67,18 @@ def contents(gathered: Gathered, renderer: Renderer, other_pages: Mapping[str, s
         "scenario_headings": [
             *(["Scenario"] if "scenario" in varying else []),
             "Defence", "Level", "Strongest attack", scale.label, "Guessing",
-            f"{scale.adjective.capitalize()} {scale.noun}s",
+            f"{scale.adjective.capitalize()} {scale.noun}s", "Tokens",
         ],
         "notes": _notes(gathered, renderer),
         "remarks": remarks(single) if single else [],
-        "leaked": leaked_words,
+        "leaked": scenario_words,
+        "most_tokens": most_tokens,
+        "token_lists": token_lists(gathered.results),
         "obstacles": obstacle_words,
         "interval": interval,
-        "heat": heat(verdict) if len(cells) > 1 else None,
+        "heat": heat(verdict) if len(cells) > 1 and verdict.scenarios else None,
         "figures": figures(gathered, cells, renderer),
-        "scores": _scores(single) if single else None,
+        "scores": _scores(scored) if scored else None,
         "one_axis": renderer.one_axis,
         "choices": choices,
         "threats": _threats(cells),
@@ -111,7 +115,7 @@ def figures(gathered: Gathered, cells: list[Cell], renderer: Renderer) -> list[F
     if gathered.checkpoints is not None:
         caption = "What updates give away as the model trains: the attack in red, the control in grey."
         drawn.append(Figure(Markup(timeline_figure(gathered.checkpoints)), caption))
-    if len(cells) == 1 and renderer.one_axis:
+    if len(cells) == 1 and renderer.one_axis and cells[0].results.scored:
         caption = (
             "Means and 95 % intervals: the attack in red, the control, a guess with no look at the update, in grey."
         )

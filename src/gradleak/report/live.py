@@ -70,6 +70,7 @@ class LiveProgress(Progress):
         self._entered = False
         self._bar: RichProgress | None = None
         self._over: threading.Event | None = None
+        self._held: list[str] = []
 
     def __enter__(self) -> LiveProgress:
         self._entered = True
@@ -80,6 +81,9 @@ class LiveProgress(Progress):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._entered = False
+        with self._lock:
+            if error is None:
+                self._release()
         self.end()
 
     def begin(self, what: str, total: float, unit: str = "") -> None:
@@ -90,12 +94,25 @@ class LiveProgress(Progress):
 
     def advance(self, done: float, *, loss: float | None = None, text: str | None = None) -> None:
         with self._lock:
+            self._release()
             self._phase.done, self._phase.loss, self._phase.text = done, loss, _fit(visible(text or ""), 60)
             self._draw()
 
     def message(self, line: str) -> None:
+        """Held until the work is under way or done: an error is one line, with no remark before it."""
         with self._lock:
+            self._held.append(line)
+
+    def notice(self, line: str) -> None:
+        """A line that must be seen now."""
+        with self._lock:
+            self._release()
             self.console.print(line, soft_wrap=True)
+
+    def _release(self) -> None:
+        for line in self._held:
+            self.console.print(line, soft_wrap=True)
+        self._held.clear()
 
     def end(self) -> None:
         with self._lock:
@@ -128,6 +145,7 @@ class LiveProgress(Progress):
         while not over.wait(EVERY):
             with self._lock:
                 if not over.is_set():
+                    self._release()
                     self.console.print(f"{self._phase.what}: {self._described()}", soft_wrap=True)
 
     def _draw(self) -> None:

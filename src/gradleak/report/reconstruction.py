@@ -6,32 +6,27 @@ from rich.table import Table
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.core.console import SafeConsole
+from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
 from gradleak.scoring.score import Score
 
 UNPROVED = (
-    "Only what is certified is proved. A confidence is the attack's own measure, for matching how near its "
-    "embeddings lie to tokens: words that are wrong can have a high one."
+    "Only what is certified is proved. A confidence is the attack's own measure, for matching how much of the "
+    "update its answer explains: 1 is all of it, 0 no more than random words do."
 )
 
 
-def print_reconstruction(answer: Reconstruction) -> None:
-    """The sentences, or how many images, with what the attack found out beside them and could not do."""
-    console = SafeConsole()
+def print_reconstruction(answer: Reconstruction, console: SafeConsole) -> None:
+    """What was read back where no truth is known: sentences, or how many images."""
     if answer.images:
-        console.print(f"{len(answer.images)} recovered, as PNG data URIs under `images` of the reconstruction")
-    else:
+        console.print(f"{len(answer.images)} recovered; the report shows them", highlight=False)
+    if answer.sentences:
         console.print(_sentences(answer))
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
-    if answer.found:
-        labels = f"labels {answer.labels}" if "labels" in answer.found else ""
-        lengths = f"lengths {answer.lengths}" if "lengths" in answer.found else ""
-        console.print(f"found by the attack: {', '.join(part for part in (labels, lengths) if part)}")
-    for note in answer.notes:
-        console.print(note)
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
-    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style="dim")
+    ended = "dim" if answer.status == "completed" else "bold yellow"
+    console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style=ended)
 
 
 def _sentences(answer: Reconstruction) -> Table:
@@ -40,7 +35,7 @@ def _sentences(answer: Reconstruction) -> Table:
     table.add_column("recovered")
     table.add_column("confidence", justify="right")
     for number, sentence in enumerate(answer.sentences, start=1):
-        sure = "certified" if sentence.certified else f"{sentence.confidence:.2f}"
+        sure = certified_mark(sentence.lost) if sentence.certified else f"{sentence.confidence:.2f}"
         table.add_row(str(number), sentence.text, sure)
     return table
 

@@ -18,6 +18,7 @@ from gradleak.audits.rows import score_columns
 from gradleak.core.output import visible
 from gradleak.report.highlight import highlight
 from gradleak.report.rows import marks, named_rows
+from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import label_of, labels_of
 
 NAMES = {
@@ -100,9 +101,10 @@ def sentence_table(results: Results, limit: int | None = None) -> Table:
         marked = Text()
         for piece, mark in highlight(pair.truth, pair.reconstruction):
             marked.append(visible(piece), style=STYLES[mark])
-        numbers = [f"{pair.scores[name]:.0f}" for name in ("rouge1", "rouge2", "rougeL")]
+        rouge = [pair.scores.get(name) for name in ("rouge1", "rouge2", "rougeL")]
+        numbers = ["–" if score is None else f"{score:.0f}" for score in rouge]
         if pair.certified:
-            marked.append(" ✓ certified", style="bold cyan")
+            marked.append(f" ✓ {certified_mark(pair.lost)}", style="bold cyan")
         table.add_row(str(trial.index + 1), pair.truth, marked, *numbers)
     if limit is not None and len(rows) > limit:
         table.caption = f"{len(rows) - limit} more in the report"

@@ -9,6 +9,8 @@ from gradleak.audits.results import Results
 from gradleak.core.console import SafeConsole
 from gradleak.core.output import visible
 from gradleak.report.modalities import RENDERERS
+from gradleak.report.reconstruction import print_reconstruction
+from gradleak.report.tokens import print_tokens
 from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, figure, labels_of, range_of
@@ -20,17 +22,25 @@ WIDE = 110
 def print_results(results: Results, console: SafeConsole, *, sentences: int | None = None) -> None:
     """The whole result: threat model, sentences, scores beside their control; the verdict comes after it."""
     scenario = results.scenario
+    source = "update" if scenario.recorded else "data"
+    batch = "of unknown size" if scenario.batch_size is None else scenario.batch_size
     about = (
-        f" on {scenario.model} ({scenario.family}, {scenario.task}), data {scenario.data}, "
-        f"batch {scenario.batch_size}, seed {scenario.seed}"
+        f" on {scenario.model} ({scenario.family}, {scenario.task}), {source} {scenario.data}, "
+        f"batch {batch}, seed {scenario.seed}"
     )
     console.print(Text.assemble((visible(results.attack.name), "bold"), visible(about)))
     for line in threat_model(scenario):
         console.print(f"  {line}", style="dim")
-    examples = RENDERERS[scenario.modality].table(results, sentences)
-    if examples is not None:
-        console.print(examples)
-    console.print(score_table(results, meanings=console.width >= WIDE))
+    if results.scored:
+        examples = RENDERERS[scenario.modality].table(results, sentences)
+        if examples is not None:
+            console.print(examples)
+        console.print(score_table(results, meanings=console.width >= WIDE))
+    else:
+        for trial in results.trials:
+            print_reconstruction(trial.reconstruction, console)
+    if len(results.trials) == 1:
+        print_tokens(results.trials[0], console)
     if note := status_note(results):
         console.print(note, style="bold yellow")
     for line in remarks(results):

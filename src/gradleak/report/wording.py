@@ -28,7 +28,7 @@ _HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images":
 
 
 def threat_model(scenario: Scenario) -> list[str]:
-    """What the attacker holds, in sentences."""
+    """What the attacker holds, in sentences, and what is to be known of the model."""
     granted = _GRANTED | _GRANTED_OF[scenario.task]
     given = [what for name, what in granted.items() if name in scenario.known]
     hidden = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
@@ -47,7 +47,7 @@ def threat_model(scenario: Scenario) -> list[str]:
     ]
     if hidden:
         sentences.append(f"The attacker must find out {enumerated(hidden)}.")
-    return sentences
+    return [*sentences, *scenario.notes]
 
 
 def _held(scenario: Scenario) -> str:
@@ -60,8 +60,15 @@ def _client(scenario: Scenario) -> str:
     rule, size = scenario.client, scenario.batch_size
     dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
     if rule.name == "fedsgd":
-        return f"The client shares the gradient of the mean loss over its batch (FedSGD, batch of {size}, {dropout})"
-    steps, example = counted(rule.steps(size), "step"), scenario.scale.noun
+        batch = "batch of a size that is not told" if size is None else f"batch of {size}"
+        return f"The client shares the gradient of the mean loss over its batch (FedSGD, {batch}, {dropout})"
+    example = scenario.scale.noun
+    if size is None:
+        return (
+            f"The client trains by SGD ({counted(rule.epochs, 'epoch')}, {counted(rule.batch, example)} a step, step "
+            f"size {rule.lr:g}, {dropout}) and shares its weights (FedAvg); on how many {example}s is not told"
+        )
+    steps = counted(rule.steps(size), "step")
     return (
         f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
         f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
@@ -74,6 +81,8 @@ def _defended(defenses: list[str]) -> str:
 
 def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
+    if not results.scored:
+        return _unchecked(results)
     inferred = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
     lines = [f"The attack had to find, and found right: {enumerated(inferred)}."] if inferred else []
     lines += _certified(results) + _notes(results)
@@ -87,6 +96,18 @@ def remarks(results: Results) -> list[str]:
     return lines
 
 
+def _unchecked(results: Results) -> list[str]:
+    """Labels and lengths that no truth confirms."""
+    answers = [trial.reconstruction for trial in results.trials]
+    found = [
+        f"{name} {', '.join(map(str, values))}"
+        for answer in answers
+        for name, values in (("labels", answer.labels), ("lengths", answer.lengths))
+        if name in answer.found and values
+    ]
+    return [f"Found by the attack, and not compared with a truth: {enumerated(found)}."] if found else []
+
+
 def _certified(results: Results) -> list[str]:
     """How many sentences the updates prove, and whether the proofs were right."""
     pairs = [pair for trial in results.trials for pair in trial.pairs]
@@ -94,10 +115,22 @@ def _certified(results: Results) -> list[str]:
     if not proved:
         return []
     right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
+    lost = sum(pair.certified and pair.lost > 0 for pair in pairs)
+    held = f"; {lost} {'holds' if lost == 1 else 'hold'} tokens that the tokenizer does not know"
+    uncovered = f"{held}, and what was written there is not covered" if lost else ""
     return [
         f"{proved} of {counted(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
-        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right."
+        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right{uncovered}."
     ]
+
+
+def certified_mark(lost: int) -> str:
+    """What a certificate is shown as: it covers all but the tokens that the tokenizer does not know.
+
+    >>> certified_mark(0), certified_mark(2)
+    ('certified', 'certified but for 2 unknown tokens')
+    """
+    return f"certified but for {counted(lost, 'unknown token')}" if lost else "certified"
 
 
 def _notes(results: Results) -> list[str]:
@@ -123,8 +156,10 @@ def _obstacles(scenario: Scenario) -> list[str]:
 
 def status_note(results: Results) -> str | None:
     """What to say when the attack did not run to its end."""
+    begun, asked = len(results.trials), results.scenario.trials
+    left = f" {begun} of {asked} trials were begun." if begun < asked else ""
     if results.status == "interrupted":
-        return "The attack was interrupted: these are its best answers so far."
+        return f"The attack was interrupted: these are its best answers so far.{left}"
     if results.status == "budget-exhausted":
-        return "The attack ran out of its time budget: these are its best answers so far."
+        return f"The attack ran out of its time budget: these are its best answers so far.{left}"
     return None

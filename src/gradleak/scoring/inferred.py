@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from gradleak.attacks.base import Reconstruction
+from gradleak.scoring.named import Named
 
 
 def inferred_accuracy(
-    reconstruction: Reconstruction, labels: Sequence[int] | None, lengths: Sequence[int], tokens: Collection[str]
+    reconstruction: Reconstruction,
+    labels: Sequence[int] | None,
+    lengths: Sequence[int] = (),
+    tokens: Named | None = None,
 ) -> dict[str, float]:
     """Percent of each that is right, as a bag: which sentence of a batch has which is not asked.
 
-    Of an attack that looks for tokens alone: how many of them it named, and how many of those it named were there.
+    Of an attack that names tokens: how many of the batch's, and how many of those it named were there.
 
     >>> guess = Reconstruction(sentences=[], labels=[0, 1], lengths=[7, 9], found=["lengths", "labels"])
-    >>> inferred_accuracy(guess, [1, 1], [9, 7], ())
+    >>> inferred_accuracy(guess, [1, 1], [9, 7])
     {'lengths': 100.0, 'labels': 50.0}
-    >>> inferred_accuracy(Reconstruction(bag={"a": 1.0, "b": 0.5}, found=["bag"]), None, [3], ["a", "c"])
-    {'bag recall': 50.0, 'bag precision': 50.0}
-    >>> inferred_accuracy(Reconstruction(lengths=[5, 6, 7, 8], found=["lengths"]), None, [7], ())
+    >>> inferred_accuracy(Reconstruction(lengths=[5, 6, 7, 8], found=["lengths"]), None, [7])
     {'lengths': 25.0}
     """
     truth = {"labels": labels, "lengths": lengths}
     guesses = {"labels": reconstruction.labels, "lengths": reconstruction.lengths}
     accuracy = {
-        name: _share(truth[name] or (), guesses[name] or ()) for name in reconstruction.found if name in truth
+        name: _share(right, guesses[name] or ())
+        for name in reconstruction.found
+        if (right := truth.get(name)) is not None
     }
-    if "bag" in reconstruction.found:
-        there, named = set(tokens), set(reconstruction.bag)
-        accuracy["bag recall"] = 100 * len(there & named) / max(1, len(there))
-        accuracy["bag precision"] = 100 * len(there & named) / max(1, len(named))
+    if tokens is not None:
+        accuracy |= {"bag recall": tokens.recall, "bag precision": tokens.precision}
     return accuracy
 
 

@@ -8,8 +8,6 @@ import numpy as np
 import scipy  # its parts are loaded when they are first used: reading a result needs none
 from pydantic import BaseModel, ConfigDict
 
-RESAMPLES = 5000
-
 
 class Interval(BaseModel):
     """A mean over trials with its 95 % interval."""
@@ -47,27 +45,33 @@ def format_interval(interval: Interval, digits: int = 0, bound_digits: int = 0) 
     return f"{interval.mean:.{digits}f} [{low}, {high}]"
 
 
-def bootstrap(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.0) -> Interval:
-    """Mean and percentile bootstrap interval over trials.
+def mean_interval(values: Sequence[float], floor: float = 0.0, ceiling: float = 100.0) -> Interval:
+    """Mean over trials and its 95 % interval, within the range of what is averaged.
 
-    One trial says nothing about the spread, so its interval is the whole range.
+    Trials that each gave all or nothing are counted by Clopper and Pearson, so ten without a success still leave room
+    for some; other values take Student's. Trials are the unit also where a batch has many sentences, since those of
+    one batch are read, or not, together. One trial says nothing about the spread, so its interval is the whole range.
 
-    >>> bootstrap([10, 20, 30, 40])
-    Interval(25 [15, 35])
-    >>> bootstrap([50.0])
-    Interval(50 [0, 100])
+    >>> mean_interval([10, 20, 30, 40])
+    Interval(25 [4.457, 45.54])
+    >>> mean_interval([100.0, 0.0, 100.0, 100.0])
+    Interval(75 [19.41, 99.37])
+    >>> mean_interval([0.0] * 10), mean_interval([50.0])
+    (Interval(0 [0, 30.85]), Interval(50 [0, 100]))
     """
-    if not values:
-        raise ValueError("no values to average")
-    data = np.asarray(values, dtype=float)
-    mean = float(data.mean())
-    if len(data) == 1:
-        return Interval(mean=mean, low=floor, high=ceiling)
-    result = scipy.stats.bootstrap(
-        (data,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
-    )
-    low, high = result.confidence_interval
-    return Interval(mean=mean, low=float(low), high=float(high))
+    if len(values) > 1 and all(value in (floor, ceiling) for value in values):
+        return _clopper_pearson(values, floor, ceiling)
+    return student(values, floor, ceiling)
+
+
+def _clopper_pearson(values: Sequence[float], floor: float, ceiling: float) -> Interval:
+    """The exact interval of a share, of values that are all at one end of the range or the other."""
+    yes, trials = sum(value == ceiling for value in values), len(values)
+    beta = scipy.stats.beta
+    low = float(beta.ppf(0.025, yes, trials - yes + 1)) if yes else 0.0
+    high = float(beta.ppf(0.975, yes + 1, trials - yes)) if yes < trials else 1.0
+    mean, low, high = (floor + share * (ceiling - floor) for share in (yes / trials, low, high))
+    return Interval(mean=mean, low=low, high=high)
 
 
 def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0) -> Interval:
@@ -81,14 +85,18 @@ def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0)
     mean = float(theirs.mean() - ours.mean())
     if min(len(ours), len(theirs)) < 2:
         return Interval(mean=mean, low=-reach, high=reach)
-    if not ours.std() and not theirs.std():
+    first_error, second_error = (float(data.var(ddof=1)) / len(data) for data in (ours, theirs))
+    error = first_error + second_error
+    if not error:
         return Interval(mean=mean, low=mean, high=mean)
-    bounds = scipy.stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval(0.95)
-    return Interval(mean=mean, low=max(float(bounds.low), -reach), high=min(float(bounds.high), reach))
+    share = first_error / error
+    freedom = 1 / (share**2 / (len(ours) - 1) + (1 - share) ** 2 / (len(theirs) - 1))
+    half = float(scipy.stats.t.ppf(0.975, freedom)) * error**0.5
+    return Interval(mean=mean, low=max(mean - half, -reach), high=min(mean + half, reach))
 
 
 def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
-    """Mean and Student's interval, for a handful of values: the bootstrap of so few is far too narrow.
+    """Mean and Student's interval, which holds for a handful of values too; for differences and for scores.
 
     >>> [round(bound, 1) for bound in (student([1, 2, 3], -100, 100).low, student([1, 2, 3], -100, 100).high)]
     [-0.5, 4.5]

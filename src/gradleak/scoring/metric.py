@@ -32,13 +32,18 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, eq=False)
 class TextPair:
-    """A true text and a guess at it, both as text and as the model's tokens without special ones."""
+    """A true text and a guess at it, both as text and as the model's tokens without special ones.
+
+    Text that the tokenizer does not know is lost, whoever reads the update: `truth_decoded` holds the names of such
+    tokens in its place, which no guess holds.
+    """
 
     truth: str  # as it was written
     truth_tokens: Sequence[int]
     truth_decoded: str  # as the tokens tell it: an uncased model cannot leak case
     guess: Sentence
     model: TextModel
+    lost: int = 0  # tokens of the truth that are unknown or special, which no guess can hold
 
     @functools.cached_property
     def rouge(self) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """Names and numbers of a sentence, and which of them came back: what hurts most when it leaks.
 
 Numbers are found by pattern. Names are found by spaCy where it and its model are installed; elsewhere capitalised
-words inside the sentence stand for them, which misses a name at its beginning and takes every such word for one.
+words inside the sentence stand for them, which misses a name at its beginning and takes every such word for one. A
+text without any capital, or in a script that has none, hides its names from both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gradleak.core import assets
 from gradleak.scoring.entities import ASSET, holds, recogniser
 from gradleak.scoring.text import words
 
-NamesBy = Literal["spacy", "capitals"]
+# "nothing": the text has no capitals, so that its names could not be looked for.
+NamesBy = Literal["spacy", "capitals", "nothing"]
 
 # The kinds of spaCy's entities that name something; the others are dates, sums and counts, which are numbers.
 NAMING = {"PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "PRODUCT", "EVENT", "WORK_OF_ART", "LAW", "LANGUAGE"}
@@ -52,7 +54,8 @@ class Pieces(BaseModel):
     names_by: NamesBy
 
     def __add__(self, other: Pieces) -> Pieces:
-        return Pieces(names=self.names + other.names, numbers=self.numbers + other.numbers, names_by=self.names_by)
+        by = other.names_by if self.names_by == "nothing" else self.names_by
+        return Pieces(names=self.names + other.names, numbers=self.numbers + other.numbers, names_by=by)
 
 
 def pieces(truth: str, guess: str) -> Pieces:
@@ -62,12 +65,25 @@ def pieces(truth: str, guess: str) -> Pieces:
     >>> found.names, found.numbers
     (Count(found=2, total=2), Count(found=1, total=2))
     """
-    by = names_by()
-    return Pieces(
-        names=_count(names_by_spacy(truth) if by == "spacy" else capitalised(truth), guess),
-        numbers=_count(numbers(truth), guess),
-        names_by=by,
-    )
+    names = _count(_names(truth), guess)
+    blind = not names.total and truth == truth.lower() and bool(_WORD.search(truth))
+    by = "nothing" if blind else names_by()
+    return Pieces(names=names, numbers=_count(numbers(truth), guess), names_by=by)
+
+
+def pieces_held(truth: str, guess: str) -> list[str]:
+    """Which of them its recovery holds, as the true sentence has them.
+
+    >>> pieces_held("In ward 5 Dr. Diaz paid 1,200 to Rosa.", "rosa paid diaz 1, 200 in bed")
+    ['Diaz', 'Rosa', '1,200']
+    """
+    there = words(guess)
+    sought = dict.fromkeys([*_names(truth), *numbers(truth)])
+    return [text for text in sought if (piece := words(text)) and holds(there, piece)]
+
+
+def _names(text: str) -> Sequence[str]:
+    return names_by_spacy(text) if names_by() == "spacy" else capitalised(text)
 
 
 def total(counted: Sequence[Pieces | None]) -> Pieces | None:

@@ -28,6 +28,7 @@ class Pair(BaseModel):
     reconstruction: str
     confidence: float = 0.0
     certified: bool = False
+    lost: int = Field(default=0, ge=0, description="unknown tokens of the reconstruction, which it does not cover")
     stage: str | None = None
     scores: dict[str, float]
     pieces: Pieces | None = Field(default=None, description="names and numbers, and which came back")
@@ -48,7 +49,8 @@ def score(
     """Compare a reconstruction with the true texts.
 
     Both sides are compared as the model's tokens tell them apart (an uncased model cannot leak case), with
-    special tokens left out. In a batch, sentences are paired so that the sum of the ROUGE scores is largest.
+    special tokens left out. A text with tokens that the tokenizer does not know can never come back whole. In a
+    batch, sentences are paired so that the sum of the ROUGE scores is largest.
     `metrics` adds to the usual ones, by name (such as "nerr", which needs `gradleak[entities]`) or as objects.
 
     >>> from gradleak import Client, attack, load_model, score
@@ -60,11 +62,12 @@ def score(
      'token_accuracy']
     """
     chosen = choose_metrics("text", metrics)
-    tokens = [model.content(row) for row in model.encode(texts).sentences()]
-    decoded = [model.decode(row) for row in tokens]
+    rows = [model.inner(row) for row in model.encode(texts).sentences()]
+    tokens = [model.content(row) for row in rows]
+    decoded = [model.decode(row, special=True) for row in rows]
 
     def beside(i: int, guess: Sentence) -> TextPair:
-        return TextPair(texts[i], tokens[i], decoded[i], guess, model)
+        return TextPair(texts[i], tokens[i], decoded[i], guess, model, lost=len(rows[i]) - len(tokens[i]))
 
     table = [[beside(i, guess) for guess in reconstruction.sentences] for i in range(len(texts))]
     columns = best_assignment([[sum(pair.rouge.values()) for pair in row] for row in table])
@@ -81,6 +84,7 @@ def _pair(compared: TextPair, scores: dict[str, float]) -> Pair:
         reconstruction=guess.text,
         confidence=guess.confidence,
         certified=guess.certified,
+        lost=guess.lost,
         stage=guess.stage,
         scores=scores,
         pieces=pieces(compared.truth, guess.text),

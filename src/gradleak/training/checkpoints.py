@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.reading import read_text
 
 METRICS_FILE = "metrics.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -54,7 +55,7 @@ def all_models(training: Path) -> dict[int, Path]:
 def read_metrics(model: Path) -> dict[str, Any]:
     """What fine-tuning wrote beside a model; nothing if it did not write it."""
     try:
-        metrics = json.loads((model / METRICS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        metrics = json.loads(read_text(model / METRICS_FILE))
+    except (GradleakError, ValueError, RecursionError):
         return {}
     return metrics if isinstance(metrics, dict) else {}

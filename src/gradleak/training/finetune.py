@@ -20,7 +20,7 @@ from torch import Tensor
 from gradleak.clients.text import class_number
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.files import fill_state, output_folder, replacing
 from gradleak.core.output import say
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import Row
@@ -86,6 +86,7 @@ def finetune(
     metrics: dict[str, Any] = {}
     with output_folder(out) as folder:
         run = _Run(model, train, settings, folder, identity)
+        model.announce(progress)
         for step in (*kept_steps(run.steps, settings.checkpoints), run.steps):
             if run.step > step:  # kept before the run was stopped
                 continue
@@ -98,8 +99,8 @@ def finetune(
                 **settings.model_dump(),
             }
             if step < run.steps:
+                run.save()  # first: checkpoints without it belong to no run that could go on
                 write_model(model, checkpoint_folder(folder, step), metrics)
-                run.save()
         write_model(model, folder, metrics)
         (folder / STATE_FILE).unlink(missing_ok=True)
         model.__dict__.pop("fingerprint", None)  # it was that of the weights before
@@ -108,8 +109,7 @@ def finetune(
 
 def write_model(model: TextModel, folder: Path, metrics: Mapping[str, Any]) -> None:
     """A folder that `load_model` takes, with how good the model is."""
-    save_model(model.module, model.tokenizer, folder)
-    write_text(folder / METRICS_FILE, json.dumps(metrics, indent=2) + "\n")
+    save_model(model.module, model.tokenizer, folder, {METRICS_FILE: json.dumps(metrics, indent=2) + "\n"})
 
 
 def print_finetuned(status: Literal["completed", "stopped"], figures: Mapping[str, Any], out: Path) -> None:
@@ -224,7 +224,7 @@ class _Run:
             "optimizer": self.optimizer.state_dict(),
         }
         with replacing(self.path) as scratch:
-            torch.save(state, scratch)
+            fill_state(scratch, state)
 
     def _resume(self) -> None:
         state = torch.load(self.path, map_location=self.model.device, weights_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from gradleak.clients.images import ImageClient
+from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
 from gradleak.models.image import ImageModel
 from gradleak.training.classes import classification_metrics
@@ -34,8 +35,8 @@ class ImageLearner(Learner[ImageExample]):
     def client(self, model: ImageModel, rule: ClientRule, defenses: Sequence[str]) -> ImageClient:
         return ImageClient(model, client=rule, defenses=defenses)
 
-    def update(self, client: ImageClient, examples: Sequence[ImageExample], seed: int) -> Update:
-        return client.update(self._some(examples), seed)
+    def update(self, client: ImageClient, examples: Sequence[ImageExample], secret: Secret | None = None) -> Update:
+        return client.update(self._some(examples), secret)
 
     def quality(self, model: ImageModel, examples: Sequence[ImageExample]) -> dict[str, float]:
         chosen = self._some(examples)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from gradleak.clients.sender import Sender
+from gradleak.core.secret import Secret
 from gradleak.models.base import Target
 from gradleak.training.classes import classification_metrics
 from gradleak.updates.client_rule import ClientRule
@@ -36,8 +37,8 @@ class Learner(ABC, Generic[Example]):
         """A client that trains this model."""
 
     @abstractmethod
-    def update(self, client: Any, examples: Sequence[Example], seed: int) -> Update:
-        """What the client sends of some examples."""
+    def update(self, client: Any, examples: Sequence[Example], secret: Secret | None = None) -> Update:
+        """What the client sends of some examples; all that it draws comes from the secret, or from a fresh one."""
 
     @abstractmethod
     def quality(self, model: Any, examples: Sequence[Example]) -> dict[str, float]:

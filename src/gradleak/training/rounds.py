@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -18,10 +19,12 @@ from torch import Tensor
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.defenses.chains import Chain
 from gradleak.models.base import Target
 from gradleak.training.learner import Learner
+from gradleak.training.round_state import RoundState
 from gradleak.updates.client_rule import ClientRule
 
 Model = TypeVar("Model", bound=Target)
@@ -70,30 +73,41 @@ def federate(
     chain: Chain = (),
     client: ClientRule | str = "fedsgd",
     seed: int = 0,
+    secret: Secret | None = None,
     budget: Budget | None = None,
+    state: Path | None = None,
     progress: Progress = SILENT,
     what: str = "training",
 ) -> Model | None:
     """A trained copy of the model, or None if the budget ended the rounds. The model itself stays as it is.
 
-    Examples and seeds depend on `seed` and the round alone, so every defence meets the same clients.
+    Examples depend on `seed` and the round alone, so every defence meets the same clients. Dropout and noise come
+    from the secret, for every client of a round on its own; without one a fresh secret is drawn. With a file
+    `state`, which must be this training's own, the rounds that were done before it was stopped are not done again.
     """
     trained = model.copied()
     weights = trained.parameters()
     optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
     rule = ClientRule.parse(client) if isinstance(client, str) else client
     sender, limit = learner.client(trained, rule, chain), budget or Budget()
+    kept = RoundState(state, weights, optimizer)
+    own = (secret or Secret.draw()).child("rounds", seed, rule)
     progress.begin(what, settings.rounds, "rounds")
     try:
-        for number in range(settings.rounds):
+        begun = kept.resume()
+        for number in range(begun, settings.rounds):
             sums = Mean()
             for place, examples in enumerate(_draw(train, settings, seed, number)):
                 if limit.over:
+                    if number > begun:
+                        kept.save(number)
                     return None
-                sums.add(learner.update(sender, examples, derive_seed(seed, "client", number, place)).tensors)
+                sums.add(learner.update(sender, examples, own.child(number, place)).tensors)
             optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
             server_step(weights, sums.value(), optimizer)
             progress.advance(number + 1)
+            kept.save_sometimes(number + 1)
+        kept.remove()
     finally:
         progress.end()
     return trained

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gradleak.clients.text import Client, class_number
 from gradleak.core.errors import GradleakError
+from gradleak.core.secret import Secret
 from gradleak.data.texts import Row
 from gradleak.models.text import TextModel
 from gradleak.training.finetune import evaluate
@@ -49,9 +50,9 @@ class TextLearner(Learner[TextExample]):
     def client(self, model: TextModel, rule: ClientRule, defenses: Sequence[str]) -> Client:
         return Client(model, client=rule, defenses=defenses)
 
-    def update(self, client: Client, examples: Sequence[TextExample], seed: int) -> Update:
+    def update(self, client: Client, examples: Sequence[TextExample], secret: Secret | None = None) -> Update:
         return client.update(
-            [example.row.text for example in examples], [example.label for example in examples], seed
+            [example.row.text for example in examples], [example.label for example in examples], secret
         )
 
     def quality(self, model: TextModel, examples: Sequence[TextExample]) -> dict[str, float]:

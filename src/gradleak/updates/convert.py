@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.files import beside
+from gradleak.core.foreign import read_foreign
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.load import save_model
 from gradleak.models.text import TextModel
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import Form
 from gradleak.updates.integrations.recording import Recorder, with_weights
-from gradleak.updates.tensor_files import read_tensors
-from gradleak.updates.unpack import SECONDS
 
-KINDS = (".safetensors", ".pt", ".pth", ".bin")
 SPLIT = "how the steps shared the sentences out is not known; each is taken as one over all of them"
 
 
@@ -42,6 +38,7 @@ def convert_weights(
     An attack needs the weights the training began with. If those of `before` are not the model's, a model that has
     them is written beside the update, as `<out>.model`.
     """
+    place = beside(out, ".model")
     rule = ClientRule.parse(f"fedavg:epochs={steps},batch={batch_size or 1},lr={lr},mode={mode}")
     form = Form.of(model.module)
     files = (before, after)
@@ -52,7 +49,6 @@ def convert_weights(
     folder = recorder.write(out, {**weights, **start}, end, sentences=batch_size)
     if all(bool((weights[name] == weight).all()) for name, weight in start.items()):
         return folder, None
-    place = out.with_name(f"{out.name}.model")
     return folder, save_model(with_weights(model.module, start), model.tokenizer, place)
 
 
@@ -71,35 +67,6 @@ def convert_gradient(
     weights: Mapping[str, Tensor] = dict(model.module.named_parameters())
     (tensors,) = read_foreign([gradient], progress)
     return recorder.write(out, weights, _named(form, gradient, tensors), sentences=batch_size)
-
-
-def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dict[str, Tensor]]:
-    """The floating-point tensors of files, read in a process of its own that a hostile file cannot get out of."""
-    for path in paths:
-        if not path.is_file():
-            raise GradleakError(f"there is no file {path}")
-        if path.suffix not in KINDS:
-            raise GradleakError(f"{path} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file")
-    progress.begin(f"reading {', '.join(path.name for path in paths)}", 1)
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "gradleak.updates.unpack", folder, *map(str, paths)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise GradleakError(f"{paths[0]} could not be read within {SECONDS} s") from error
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"reading {paths[0]} was ended by signal {-done.returncode}"]
-            raise GradleakError(lines[-1])
-        tensors = [_plain(path, Path(folder) / f"{number}.safetensors") for number, path in enumerate(paths)]
-    progress.end()
-    return tensors
-
-
-def _plain(path: Path, unpacked: Path) -> dict[str, Tensor]:
-    try:
-        return read_tensors(unpacked)
-    except GradleakError as error:  # it names a file that the user has never seen
-        raise GradleakError(str(error).replace(str(unpacked), str(path))) from error
 
 
 def _named(form: Form, path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gradleak.core.errors import GradleakError
+from gradleak.core.reading import read_model
 from gradleak.models.tasks import TargetTask
 from gradleak.updates.client_rule import ClientRule
 from gradleak.version import __version__
@@ -84,11 +84,4 @@ class Manifest(BaseModel):
 
 def read_manifest(path: Path) -> Manifest:
     """The manifest of an update folder; every claim of it is checked."""
-    if path.stat().st_size > MAX_MANIFEST_BYTES:
-        raise GradleakError(f"{path} is larger than a manifest can be")
-    try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path}: {where}: {first['msg']}") from error
+    return read_model(path, Manifest, "an update's manifest", MAX_MANIFEST_BYTES)

@@ -15,10 +15,10 @@ from pathlib import Path
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.files import fill_tensors, fill_text, output_folder, replacing
+from gradleak.core.tensor_files import check_finite, quoted, read_header, read_tensors
 from gradleak.models.base import Target
 from gradleak.updates.manifest import Known, Manifest, read_manifest
-from gradleak.updates.tensor_files import check_finite, quoted, read_header, read_tensors
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"
 
@@ -41,14 +41,14 @@ class Update:
         return rule.steps(math.ceil(self.known.size / clients) if self.known.size else rule.batch)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the update folder; the tensors appear in one step, the manifest last."""
-        from safetensors.torch import save_file
-
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
-        with output_folder(folder) as place:
-            with replacing(place / TENSORS) as scratch:
-                save_file(plain, str(scratch))
-            write_text(place / MANIFEST, self.manifest.model_dump_json(indent=2) + "\n")
+        """Write the update folder: both files, the manifest last, or neither."""
+        with (
+            output_folder(folder) as place,
+            replacing(place / MANIFEST) as manifest,
+            replacing(place / TENSORS) as tensors,
+        ):
+            fill_tensors(tensors, self.tensors)
+            fill_text(manifest, self.manifest.model_dump_json(indent=2) + "\n")
         return place
 
     def check(self, model: Target) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 from gradleak.audits.results import AttackInfo, Results, Scenario, Trial
 from gradleak.core.errors import GradleakError
 from gradleak.models.selection_text import ALL
-from gradleak.scoring.interval import Interval, bootstrap
+from gradleak.scoring.interval import Interval, mean_interval
 from gradleak.scoring.metrics import range_of
+from gradleak.scoring.named import Named
 
 # What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
-# seen follows from the defences and from which part is shown.
-_ASIDE = {"seed", "trials", "observed"}
+# seen follows from the defences and from which part is shown, what is noted of the model from its weights.
+_ASIDE = {"seed", "trials", "observed", "notes"}
 
 NO_DEFENSE = "none"
 
@@ -64,17 +65,22 @@ class Attempt:
             )
         if len(self.audits) == 1:
             return self.audits[0].summary[metric]
-        return bootstrap([trial.scores[metric] for trial in self.trials], *range_of(metric))
+        return mean_interval([trial.scores[metric] for trial in self.trials], *range_of(metric))
 
     def control(self, metric: str) -> Interval:
         if len(self.audits) == 1:
             return self.audits[0].control[metric]
-        return bootstrap([trial.control_scores[metric] for trial in self.trials], *range_of(metric))
+        return mean_interval([trial.control_scores[metric] for trial in self.trials], *range_of(metric))
 
     def inferred(self, name: str) -> Interval | None:
         """How right it was about what it had to infer; None if it did not look for it."""
         values = [trial.found[name] for trial in self.trials if name in trial.found]
-        return bootstrap(values) if values else None
+        return mean_interval(values) if values else None
+
+    def guessed(self, share: Callable[[Named], float]) -> Interval | None:
+        """How much of the tokens guessing names; None where that was not kept."""
+        kept = [share(trial.control_named) for trial in self.trials if trial.control_named is not None]
+        return mean_interval(kept) if kept else None
 
     @property
     def unfinished(self) -> int:
@@ -177,7 +183,7 @@ def _settings(scenario: Scenario) -> dict[str, str]:
         "model": Path(scenario.model).name,
         "weights": f"weights {scenario.model_fingerprint[:8]}",
         "data": Path(scenario.data).name,
-        "batch": f"batch {scenario.batch_size}",
+        "batch": "batch of unknown size" if scenario.batch_size is None else f"batch {scenario.batch_size}",
         "client": str(scenario.client),
         "observed": f"sees {selection(scenario)}",
         "known": f"told {', '.join(scenario.known) or 'nothing'}",

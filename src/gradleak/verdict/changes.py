@@ -13,11 +13,11 @@ from gradleak.experiments.frontier.points import AttackScore, Point
 from gradleak.scoring.interval import Interval
 from gradleak.verdict.attempts import Group, decisive
 from gradleak.verdict.model import ScenarioVerdict
-from gradleak.verdict.sentences import strongest_of
+from gradleak.verdict.rule import LEAKS, sentence_level
+from gradleak.verdict.sentences import most_tokens, strongest_of
 
 # The settings that whoever runs the training chooses.
 CHOSEN = ("defenses", "batch_size", "client")
-LEAKS = ("critical", "high", "moderate")
 MOST_NAMED = 3
 
 
@@ -32,7 +32,7 @@ def helpful_change(
         return None
     start = _point(verdict)
     effects = [
-        (_change(group, changed), effect(_point(other), start), other, changed.defense)
+        (_change(group, changed), _effect(verdict, other, start), other, changed.defense)
         for changed, other in others
         if _is_change(group, changed) and verdict.strongest in {tried.attack for tried in other.attacks}
     ]
@@ -58,6 +58,14 @@ def helpful_change(
             f"The one measured change, {effects[0][0]}, does not clearly lower this."
         )  # fmt: skip
     return None
+
+
+def _effect(verdict: ScenarioVerdict, other: ScenarioVerdict, start: Point) -> str:
+    """What a change does to a leak; one at which tokens are still read hides nothing."""
+    if sentence_level(verdict.attacks) not in LEAKS:  # the tokens alone are what leaks
+        return "unchanged" if other.level in LEAKS else "hidden"
+    kind = effect(_point(other), start)
+    return "lowered" if kind == "hidden" and other.level in LEAKS else kind
 
 
 def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> str:
@@ -109,5 +117,6 @@ def _point(verdict: ScenarioVerdict) -> Point:
 
 
 def _leak(verdict: ScenarioVerdict) -> str:
-    best = strongest_of(verdict)
-    return best.scale.labelled(best.leak)
+    best, named = strongest_of(verdict), most_tokens(verdict.attacks)
+    tokens = f" with {named.tokens.recall.mean:.0f} % of the tokens" if named is not None and named.tokens else ""
+    return best.scale.labelled(best.leak) + tokens

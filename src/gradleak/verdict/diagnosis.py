@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from gradleak.attacks.evidence.departures import hiding_defenses
 from gradleak.attacks.reasons import Reason
 from gradleak.audits.results import Scenario, Trial
 from gradleak.defenses import known_defenses
@@ -53,12 +54,21 @@ def _facts(trial: Trial, scenario: Scenario) -> list[Fact]:
     reasons = trial.reconstruction.reasons
     if not scenario.scale.causes_recorded:
         return list(_of_the_run(trial, reasons))
+    unknown: list[Fact] = [("tokens-unknown", {"tokens": trial.lost})] if trial.lost else []
+    if unknown and sum(pair.lost for pair in trial.pairs) == trial.lost:
+        return unknown  # the rest was read
     facts = [*_of_the_run(trial, reasons), *_of_the_update(trial, scenario, reasons)]
-    if "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
-        return [*facts, ("tokens-only", {})]
-    if not facts and any(reason.kind == "no-gap" for reason in reasons):
-        return [("no-gap", {})]
-    return facts or [("search", {})]
+    if not facts and "bag" in trial.reconstruction.found and not trial.reconstruction.sentences:
+        facts = [("tokens-only", {})]
+    return [*(facts or _of_the_search(trial, reasons)), *unknown]
+
+
+def _of_the_search(trial: Trial, reasons: list[Reason]) -> list[Fact]:
+    """Where nothing of the run and of the update stood in the way."""
+    limits = [reason.numbers["limit"] for reason in reasons if reason.kind == "no-gap"]
+    if not limits:
+        return [("search", {})]
+    return [("no-gap", {} if trial.tokens is None else {"tokens": trial.tokens, "limit": min(limits)})]
 
 
 def _of_the_run(trial: Trial, reasons: list[Reason]) -> Iterator[Fact]:
@@ -75,23 +85,29 @@ def _of_the_run(trial: Trial, reasons: list[Reason]) -> Iterator[Fact]:
 def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> Iterator[Fact]:
     """What the batch, the client and the defences made of the gradient."""
     limits = [reason.numbers["limit"] for reason in reasons if reason.kind == "no-gap"]
-    if limits and trial.tokens is not None and trial.tokens >= min(limits):
-        yield "rank-limit", {"tokens": trial.tokens, "limit": min(limits)}
+    beyond = bool(limits) and trial.tokens is not None and trial.tokens >= min(limits)
+    if beyond:
+        yield "rank-limit", {"tokens": trial.tokens or 0, "limit": min(limits)}
     drowned = any(reason.kind in DROWNED for reason in reasons)
     unexplained = trial.truth_distance is not None and trial.truth_distance > EXPLAINED
+    covered = unexplained or (drowned and not beyond)
     ratio = noise_ratio(trial)
     if ratio is not None and (drowned or ratio > 1):
         yield "noise", {"ratio": ratio}
-    defenses = known_defenses(scenario.defenses)
-    coarse = any(defense is not None and defense.lossy for defense in defenses)
+    hiding = hiding_defenses(scenario.defenses)
+    coarse = any(defense is not None and defense.lossy for defense in known_defenses(hiding))
     if coarse and (drowned or unexplained):
         yield "coarse-values", {}
-    if unexplained and scenario.client.mode == "train":
-        yield "dropout", {"distance": trial.truth_distance or 0.0}
-    # With noise, rounding or who knows what on top, the distance does not say how much of it local steps make.
-    if unexplained and scenario.client.name == "fedavg" and ratio is None and not coarse and None not in defenses:
-        steps = scenario.client.steps(scenario.batch_size)
-        yield "local-steps", {"steps": steps, "distance": trial.truth_distance or 0.0}
+    elif hiding and covered and ratio is None:
+        yield "defended", {}
+    distance = {"distance": trial.truth_distance or 0.0}
+    if covered and scenario.client.mode == "train":
+        yield "dropout", distance
+    if covered and scenario.client.name == "fedavg":
+        # With dropout, noise or rounding on top, the distance does not say how much of it local steps make.
+        alone = scenario.client.mode == "eval" and not hiding
+        steps = scenario.client.steps(scenario.batch_size or 1)
+        yield "local-steps", {"steps": steps, **(distance if alone else {})}
 
 
 def _obstacle(kind: ObstacleKind, each: list[dict[str, float]], attempt: Attempt) -> Obstacle:
@@ -123,12 +139,27 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
             return f"dropout: even the true batch explains the update only up to {numbers['distance']:.2g}"
         case "local-steps":
             many = "too many local steps" if numbers["steps"] > 1 else "a local step sent as rounded weights"
+            steps = f"{many} ({numbers['steps']:.0f})"
+            if "distance" not in numbers:
+                return f"{steps}, beside what else changed the update"
             return (
-                f"{many} ({numbers['steps']:.0f}): as one gradient, even the true batch explains the update only up "
-                f"to a cosine distance of {numbers['distance']:.2g}"
+                f"{steps}: as one gradient, even the true batch explains the update only up to a cosine distance of "
+                f"{numbers['distance']:.2g}"
+            )
+        case "tokens-unknown":
+            return (
+                f"of {numbers['tokens']:.0f} tokens of the texts the tokenizer does not know what was written there: "
+                "no update holds it"
             )
         case "tokens-only":
             return "it looks for tokens, not for sentences, or had too few of them to write any"
+        case "defended":
+            return f"defences changed the update ({' + '.join(hiding_defenses(attempt.scenario.defenses))})"
+        case "no-gap" if numbers:
+            return (
+                f"the spectra show no rank, though {numbers['tokens']:.0f} tokens are below their limit of "
+                f"{numbers['limit']:.0f}: something that was not recorded covers them"
+            )
         case "no-gap":
             return "the spectra show no rank: the batch is too large for them, or noise covers them"
     return "nothing known stood in the way: the search did not find them, and a longer or better one may"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from gradleak.audits.redact import redact as redacted
 from gradleak.audits.results import FILE, Results, Scenario, load_results
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private, redacting
+from gradleak.core.reading import read_model
 from gradleak.defenses.chains import canonical
 from gradleak.experiments.checkpoints.result import FILE as CHECKPOINTS
 from gradleak.experiments.checkpoints.result import Checkpoints
@@ -31,6 +33,9 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.verdict.attempts import Missing, selection
 from gradleak.verdict.judge import judge
 from gradleak.verdict.model import Verdict
+
+# More than a person keeps results in; a whole disk has more, and is not searched.
+MOST_FOLDERS = 10_000
 
 Kept = TypeVar("Kept", bound=BaseModel)
 
@@ -73,7 +78,7 @@ def _gather(place: Path) -> Gathered:
         return Gathered(place.with_suffix(""), [_ended_as(cell.results, cell.status)])
     if not place.is_dir():
         raise GradleakError(f"there is no folder {place}")
-    results, missing = _of_an_experiment(place) if (place / PLAN).is_file() else (_of_audits(place), [])
+    results, missing = _of_an_experiment(place) if (place / PLAN).exists() else (_of_audits(place), [])
     if not results:
         raise GradleakError(f"{place} holds no result yet: all its cells failed or are still to be run")
     return Gathered(
@@ -87,10 +92,19 @@ def _gather(place: Path) -> Gathered:
 
 
 def _of_audits(place: Path) -> list[Results]:
-    files = [place / FILE] if (place / FILE).is_file() else sorted(place.rglob(FILE))
-    if not files:
+    folders = [place] if (place / FILE).exists() else sorted(_with_results(place))
+    if not folders:
         raise GradleakError(f"{place} holds no {FILE}, nor does any folder below it; give a folder an audit wrote")
-    return [load_results(file.parent) for file in files]
+    return [load_results(folder) for folder in folders]
+
+
+def _with_results(place: Path) -> Iterator[Path]:
+    """The folders below a place that hold a result; what cannot be read is passed over, links are not followed."""
+    for number, (folder, _, files) in enumerate(os.walk(place)):
+        if number >= MOST_FOLDERS:
+            raise GradleakError(f"{place} has more than {MOST_FOLDERS:,} folders below it; give one an audit wrote")
+        if FILE in files:
+            yield Path(folder)
 
 
 def _of_an_experiment(place: Path) -> tuple[list[Results], list[Missing]]:
@@ -139,9 +153,4 @@ def costs(frontier: Frontier | None) -> dict[str, Interval]:
 
 
 def _read(path: Path, kind: type[Kept]) -> Kept | None:
-    if not path.is_file():
-        return None
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise GradleakError(f"{path} cannot be read: {error.errors()[0]['msg']}") from error
+    return read_model(path, kind, "what an experiment wrote") if path.exists() else None

@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 
 from gradleak.audits.results import Results, Trial
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.named import all_named
 from gradleak.scoring.pieces import total
 from gradleak.scoring.scale import Scale
 from gradleak.verdict.attempts import Attempt, Group, Missing, group_attempts
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.diagnosis import diagnose
-from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, Verdict
-from gradleak.verdict.rule import level, strongest
+from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, TokensRead, Verdict
+from gradleak.verdict.rule import level, strongest, token_level
 from gradleak.verdict.sentences import CAVEAT, headline
+from gradleak.verdict.unchecked import judge_unchecked
 
 
 def judge(
@@ -25,7 +27,8 @@ def judge(
     `missing` are attempts that have no result; `costs` is what defences cost in a model's quality, by their name,
     where that was measured.
     """
-    groups = group_attempts(results)
+    groups = group_attempts([each for each in results if each.scored])
+    unchecked = judge_unchecked(results)
     judged = [
         (each, judge_group(each, [attempt.name for attempt in missing if attempt.on(each.scenario)]))
         for each in groups
@@ -35,10 +38,12 @@ def judge(
         for each, verdict in judged
     ]
     with_changes.sort(key=lambda verdict: (LEVELS.index(verdict.level), -verdict.attacks[0].leak.mean))
+    levels = [*(each.level for each in with_changes), *(each.level for each in unchecked)]
     return Verdict(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        level=with_changes[0].level if with_changes else "unfinished",
+        level=min(levels, key=LEVELS.index, default="unfinished"),
         scenarios=with_changes,
+        unchecked=unchecked,
         missing=[attempt.name for attempt in missing],
         caveat=CAVEAT,
     )
@@ -71,10 +76,28 @@ def judge_attempt(attempt: Attempt) -> AttackVerdict:
         control=attempt.control(scale.metric),
         whole=attempt.interval(scale.whole),
         control_whole=attempt.control(scale.whole).mean,
-        tokens=attempt.inferred("bag recall"),
-        precision=attempt.inferred("bag precision"),
+        tokens=_tokens(attempt),
         leaked=_leaked(attempt.trials, scale),
         obstacles=diagnose(attempt),
+    )
+
+
+def _tokens(attempt: Attempt) -> TokensRead | None:
+    """The tokens it named, beside those that guessing would; None if it looks for none."""
+    recall, precision = attempt.inferred("bag recall"), attempt.inferred("bag precision")
+    if recall is None or precision is None:
+        return None
+    guessing = attempt.guessed(lambda named: named.recall), attempt.guessed(lambda named: named.precision)
+    known = None if guessing[0] is None or guessing[1] is None else (guessing[0], guessing[1])
+    looked = [trial for trial in attempt.trials if "bag recall" in trial.found]
+    return TokensRead(
+        level=token_level(recall, precision, known, len(looked), attempt.unfinished),
+        recall=recall,
+        precision=precision,
+        control_recall=guessing[0],
+        control_precision=guessing[1],
+        named=all_named([trial.named for trial in looked]),
+        guessed=all_named([trial.control_named for trial in looked]),
     )
 
 

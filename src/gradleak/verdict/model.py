@@ -12,6 +12,7 @@ from gradleak.core.files import write_text
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.named import NamedCounts
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import Scale, scale_by
 
@@ -26,7 +27,7 @@ LEVELS: tuple[Level, ...] = ("critical", "high", "moderate", "unfinished", "uncl
 
 ObstacleKind = Literal[
     "budget", "tensors-missing", "rank-limit", "noise", "coarse-values", "local-steps", "dropout", "not-told",
-    "tokens-only", "no-gap", "search",
+    "tokens-only", "tokens-unknown", "defended", "no-gap", "search",
 ]  # fmt: skip
 
 
@@ -55,6 +56,20 @@ class Leaked(_Model):
     )
 
 
+class TokensRead(_Model):
+    """The tokens that an attack named, without their order: a leak of its own."""
+
+    level: Level
+    recall: Interval = Field(description="percent of the batch's tokens it named")
+    precision: Interval = Field(description="percent of the tokens it named that were there")
+    control_recall: Interval | None = Field(
+        description="the same of as many of the commonest tokens; null if not kept"
+    )
+    control_precision: Interval | None
+    named: NamedCounts | None = Field(description="tokens, words, names and numbers; null if not kept")
+    guessed: NamedCounts | None = Field(description="the same of the commonest tokens")
+
+
 class AttackVerdict(_Model):
     """One attack on one scenario."""
 
@@ -66,8 +81,7 @@ class AttackVerdict(_Model):
     control: Interval = Field(description="the same of guessing without the update")
     whole: Interval = Field(description="percent of the sentences that came back whole, or images close, by trial")
     control_whole: float = Field(description="the same of guessing, its mean")
-    tokens: Interval | None = Field(description="percent of the batch's tokens it named; null if it looks for none")
-    precision: Interval | None = Field(description="percent of the tokens it named that were there")
+    tokens: TokensRead | None = Field(description="null if it looks for none")
     leaked: Leaked
     obstacles: list[Obstacle] = Field(description="why it did not read more; empty if it read everything")
 
@@ -89,6 +103,26 @@ class ScenarioVerdict(_Model):
     change: str | None = Field(default=None, description="what measured change would have helped, if one would")
 
 
+class ReadCounts(_Model):
+    """What an attack gave back, whether right or wrong."""
+
+    certified: int = Field(description="sentences that the update itself proves")
+    guessed: int = Field(description="sentences or images that nothing proves")
+    tokens: int = Field(description="tokens that the attack named")
+    unfinished: bool = Field(description="whether it was cut short")
+
+
+class Unchecked(ReadCounts):
+    """What an attack read of a recorded update without a truth: what is proved is known, the rest may be wrong."""
+
+    scenario: str
+    defense: str
+    attack: str
+    level: Level
+    headline: str
+    obstacles: list[str] = Field(default_factory=list, description="why it did not read more, as the attack says it")
+
+
 class Verdict(_Model):
     """All scenarios of a folder, the worst first."""
 
@@ -96,6 +130,7 @@ class Verdict(_Model):
     created: str
     level: Level
     scenarios: list[ScenarioVerdict]
+    unchecked: list[Unchecked] = Field(default_factory=list, description="recorded updates without a truth")
     missing: list[str] = Field(
         default_factory=list, description="attempts that have no result: they count for nothing"
     )
@@ -108,32 +143,42 @@ class Verdict(_Model):
     @property
     def headline(self) -> str:
         """The sentence of the one scenario, or how many there are of each level and that of the worst."""
-        if len(self.scenarios) < 2:
-            return self.scenarios[0].headline if self.scenarios else "Nothing was measured."
-        counts = Counter(scenario.level for scenario in self.scenarios)
-        each = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
-        return f"{counted(len(self.scenarios), 'scenario')}: {each}. The worst: {self.scenarios[0].headline}"
+        every: list[ScenarioVerdict | Unchecked] = [*self.scenarios, *self.unchecked]
+        judged = sorted(every, key=lambda each: LEVELS.index(each.level))
+        if len(judged) < 2:
+            return judged[0].headline if judged else "Nothing was measured."
+        counts = Counter(each.level for each in judged)
+        numbers = ", ".join(f"{counts[level]} {level}" for level in LEVELS if counts[level])
+        return f"{counted(len(judged), 'scenario')}: {numbers}. The worst: {judged[0].headline}"
 
     def to_pandas(self) -> pandas.DataFrame:
         """One line per scenario and attack: its level, its leak beside guessing, and what came back whole."""
+        unchecked = [
+            each.model_dump(include={"scenario", "defense", "level", "attack", "certified"})
+            | {"trials": 1, "unfinished": int(each.unfinished)}
+            for each in self.unchecked
+        ]
         return data_frame(
             [
-                {
-                    "scenario": scenario.scenario,
-                    "defense": scenario.defense,
-                    "level": scenario.level,
-                    "attack": attack.attack,
-                    "trials": attack.trials,
-                    "unfinished": attack.unfinished,
-                    "measure": attack.measure,
-                    **{f"leak_{name}": value for name, value in attack.leak.model_dump().items()},
-                    **{f"control_{name}": value for name, value in attack.control.model_dump().items()},
-                    "whole": attack.leaked.whole,
-                    "examples": attack.leaked.sentences,
-                    "certified": attack.leaked.certified,
-                }
-                for scenario in self.scenarios
-                for attack in scenario.attacks
+                *(
+                    {
+                        "scenario": scenario.scenario,
+                        "defense": scenario.defense,
+                        "level": scenario.level,
+                        "attack": attack.attack,
+                        "trials": attack.trials,
+                        "unfinished": attack.unfinished,
+                        "measure": attack.measure,
+                        **{f"leak_{name}": value for name, value in attack.leak.model_dump().items()},
+                        **{f"control_{name}": value for name, value in attack.control.model_dump().items()},
+                        "whole": attack.leaked.whole,
+                        "examples": attack.leaked.sentences,
+                        "certified": attack.leaked.certified,
+                    }
+                    for scenario in self.scenarios
+                    for attack in scenario.attacks
+                ),
+                *unchecked,
             ]
         )
 
@@ -151,6 +196,9 @@ class Verdict(_Model):
             ]
             for scenario in self.scenarios
             for attack in scenario.attacks
+        ] + [
+            [each.scenario, each.defense, each.level, each.attack, "no truth", "–", f"{each.certified} certified"]
+            for each in self.unchecked
         ]  # fmt: skip
         return html_table(
             self.headline, ["scenario", "defence", "level", "attack", "leak", "guessing", "came back whole"], lines

@@ -8,27 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradleak.verdict.model import AttackVerdict, Level
+from gradleak.scoring.interval import Interval
+from gradleak.verdict.model import LEVELS, AttackVerdict, Level
 
 # Percent of the sentences that must come back whole, beyond what guessing reads whole, for the worst level.
 WHOLE = 10.0
 # Fewer trials than this show no absence.
 ENOUGH_TRIALS = 10
-# An attack on tokens alone leaks if it names this percentage of them, and as many of those it names are right.
-NAMED = 50.0
+# Tokens are a leak if an attack names this percentage of them, and as many of those it names are right; a high one if
+# it names nearly all.
+NAMED, NEARLY_ALL = 50.0, 90.0
+# Levels at which something was read.
+LEAKS: tuple[Level, ...] = ("critical", "high", "moderate")
 
 
 def level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
-    """The level of a scenario; every attack counts, not only the strongest.
+    """The level of a scenario: of its sentences or of its tokens, whichever is worse.
 
-    `missing` is the number of attempts that were planned and have no result.
+    Every attack counts, not only the strongest. `missing` is the number of attempts that were planned and have no
+    result.
     """
+    named = [attack.tokens.level for attack in attacks if attack.tokens is not None]
+    return min([sentence_level(attacks, missing), *(each for each in named if each in LEAKS)], key=LEVELS.index)
+
+
+def sentence_level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
+    """The level by what was read of whole texts or images."""
     if any(attack.whole.mean - attack.control_whole >= WHOLE for attack in attacks):
         return "critical"
     clear = [attack for attack in attacks if clearly_leaks(attack)]
     if any(reads_whole(attack) or attack.leak.mean - attack.control.mean >= attack.scale.far for attack in clear):
         return "high"
-    if clear or any(names_tokens(attack) for attack in attacks):
+    if clear:
         return "moderate"
     if not attacks or missing or any(attack.unfinished for attack in attacks):
         return "unfinished"
@@ -47,13 +58,20 @@ def reads_whole(attack: AttackVerdict) -> bool:
     return attack.leaked.whole > 0 and attack.whole.mean > attack.control_whole
 
 
-def names_tokens(attack: AttackVerdict) -> bool:
-    """Whether an attack on tokens named most of them, and mostly right ones; guessing names next to none."""
-    return (
-        attack.tokens is not None
-        and attack.precision is not None
-        and min(attack.tokens.mean, attack.precision.mean) >= NAMED
-    )
+def token_level(
+    recall: Interval, precision: Interval, guessing: tuple[Interval, Interval] | None, trials: int, unfinished: int
+) -> Level:
+    """The level of the tokens that one attack named, beside recall and precision of the commonest ones."""
+    least = min(recall.mean, precision.mean)
+    if guessing is not None and recall.mean <= guessing[0].mean:
+        least = 0.0
+    if least >= NAMED:
+        return "high" if least >= NEARLY_ALL else "moderate"
+    if guessing is not None and recall.low > guessing[0].high and precision.low > guessing[1].high:
+        return "moderate"
+    if unfinished:
+        return "unfinished"
+    return "unclear" if trials < ENOUGH_TRIALS else "not shown"
 
 
 def too_rough(attack: AttackVerdict) -> bool:

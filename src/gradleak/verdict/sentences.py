@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gradleak.core.text import counted, enumerated
 from gradleak.scoring.pieces import Count
-from gradleak.verdict.model import AttackVerdict, Level, ScenarioVerdict
-from gradleak.verdict.rule import ENOUGH_TRIALS, clearly_leaks, names_tokens
+from gradleak.verdict.model import LEVELS, AttackVerdict, Level, ScenarioVerdict
+from gradleak.verdict.rule import ENOUGH_TRIALS, sentence_level
 
 CAVEAT = (
     "A verdict says what was tried and what it read back. Another attack, more steps or other data may read more: "
@@ -16,6 +16,7 @@ CAVEAT = (
 
 _NAMES = {
     "spacy": "names as spaCy finds them",
+    "nothing": "the texts have no capitals",
     "capitals": "names are capitalised words inside a sentence, since spaCy is not installed",
 }
 
@@ -24,6 +25,14 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
     """One sentence: the level and the numbers it rests on."""
     scale = best.scale
     score = f"{scale.labelled(best.leak)}, guessing without the update {scale.format(best.control)}"
+    named = most_tokens(attacks)
+    if named is not None and LEVELS.index(level) < LEVELS.index(sentence_level(attacks, missing)):
+        cut = _cut(attacks, missing)
+        until = f", with {cut}: more time may read them" if cut else ""
+        return (
+            f"{level.capitalize()}: {_named(named)}; no sentence was read clearly better than by guessing{until} "
+            f"({score})."
+        )
     match level:
         case "critical":
             most = max(attacks, key=lambda attack: attack.whole.mean)
@@ -31,19 +40,12 @@ def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict]
             return f"Critical: {most.attack} read back {_whole(most)} ({score}{by})."
         case "high":
             return f"High: {best.attack} read back much of the {scale.content}, {_whole(best)} ({score})."
-        case "moderate" if not any(map(clearly_leaks, attacks)):
-            named = next(attack for attack in attacks if names_tokens(attack))
-            assert named.tokens is not None
-            return (
-                f"Moderate: {named.attack} named {named.tokens} % of the batch's tokens, but no sentence was "
-                f"read clearly better than by guessing ({score})."
-            )
         case "moderate":
             return f"Moderate: {best.attack} clearly read more than guessing does, but {_whole(best)} ({score})."
         case "unfinished":
             return (
                 f"Unfinished: {_cut(attacks, missing)}; what was read until then is not clearly above guessing "
-                f"({score}). That shows nothing: give it more time."
+                f"({score}). That shows no absence of a leak: give it more time."
             )
         case "unclear":
             return (
@@ -62,9 +64,61 @@ def leaked_words(attack: AttackVerdict) -> list[str]:
     if leaked.pieces is not None:
         guessed = leaked.guessed
         names = _share("name", leaked.pieces.names, None if guessed is None else guessed.names)
+        if leaked.pieces.names_by == "nothing":
+            names = "names could not be looked for"
         numbers = _share("number", leaked.pieces.numbers, None if guessed is None else guessed.numbers)
         lines.append(f"{names}; {numbers} ({_NAMES[leaked.pieces.names_by]}; numbers by pattern).")
     return [line[0].upper() + line[1:] for line in lines]
+
+
+def token_words(attacks: Sequence[AttackVerdict]) -> list[str]:
+    """What the tokens give away, of the attack that named them best; nothing if none looks for them."""
+    attack = most_tokens(attacks)
+    if attack is None or attack.tokens is None:
+        return []
+    named, guessed = attack.tokens.named, attack.tokens.guessed
+    lines = [f"Tokens, {attack.tokens.level}: {_named(attack)}."]
+    if named is not None:
+        words, names, numbers = (
+            _hit(noun, count, None if guessed is None else of(guessed))
+            for noun, count, of in (
+                ("word", named.words, lambda other: other.words),
+                ("name", named.pieces.names, lambda other: other.pieces.names),
+                ("number", named.pieces.numbers, lambda other: other.pieces.numbers),
+            )
+        )
+        lines.append(f"Among the tokens it named are all of {words}, {names} and {numbers}; not their order.")
+    return lines
+
+
+def scenario_words(scenario: ScenarioVerdict) -> list[str]:
+    """What came back of a scenario: of the strongest attack, and the tokens of the one that named them best."""
+    return [*leaked_words(strongest_of(scenario)), *token_words(scenario.attacks)]
+
+
+def most_tokens(attacks: Sequence[AttackVerdict]) -> AttackVerdict | None:
+    """The attack that named the tokens best."""
+    named = [(attack.tokens, attack) for attack in attacks if attack.tokens is not None]
+    order = {name: number for number, name in enumerate(LEVELS)}
+    best = min(named, key=lambda each: (order[each[0].level], -each[0].recall.mean), default=None)
+    return None if best is None else best[1]
+
+
+def _named(attack: AttackVerdict) -> str:
+    """How many of the tokens it named, how many of those were there, and what guessing would name."""
+    tokens = attack.tokens
+    assert tokens is not None
+    common = tokens.control_recall
+    guess = "" if common is None else f" (as many of the commonest tokens: {common.mean:.0f} %)"
+    right = f"{tokens.precision.mean:.0f} % of those it named were there"
+    return f"{attack.attack} named {tokens.recall} % of the batch's tokens{guess}, and {right}"
+
+
+def _hit(noun: str, count: Count, guessed: Count | None) -> str:
+    if not count.total:
+        return f"no {noun}, as none was found in the texts"
+    beside = "" if guessed is None else f" (guessing: {guessed.found})"
+    return f"{count.found} of {counted(count.total, noun)}{beside}"
 
 
 def obstacle_words(attack: AttackVerdict) -> list[str]:
@@ -77,7 +131,7 @@ def obstacle_words(attack: AttackVerdict) -> list[str]:
 def attack_words(attack: AttackVerdict) -> str:
     """One attack's score beside its control."""
     cut = f", {attack.unfinished} of them cut short" if attack.unfinished else ""
-    named = f"{attack.tokens} % of the tokens, " if attack.tokens is not None else ""
+    named = f"{attack.tokens.recall} % of the tokens, " if attack.tokens is not None else ""
     return (
         f"{attack.attack}: {attack.scale.labelled(attack.leak)} against {attack.scale.format(attack.control)} of "
         f"guessing, {named}{_whole(attack)}, {counted(attack.trials, 'trial')}{cut}"
@@ -99,7 +153,7 @@ def _count(attack: AttackVerdict) -> str:
 def _share(noun: str, count: Count, guessed: Count | None) -> str:
     """How many came back, and how many guessing would have hit of as many."""
     if not count.total:
-        return f"there is no {noun} in the texts"
+        return f"no {noun} was found in the texts"
     came_back = f"{count.found} of {counted(count.total, noun)} came back"
     if guessed is None or not guessed.total:
         return came_back

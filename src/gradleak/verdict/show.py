@@ -10,8 +10,8 @@ from rich.text import Text
 from gradleak.core.console import SafeConsole
 from gradleak.core.output import visible
 from gradleak.core.text import counted, enumerated
-from gradleak.verdict.model import Level, ScenarioVerdict, Verdict
-from gradleak.verdict.sentences import attack_words, leaked_words, obstacle_words, strongest_of
+from gradleak.verdict.model import Level, ScenarioVerdict, Unchecked, Verdict
+from gradleak.verdict.sentences import attack_words, most_tokens, obstacle_words, scenario_words, strongest_of
 
 STYLES: dict[Level, str] = {
     "critical": "bold red", "high": "red", "moderate": "yellow", "unfinished": "magenta", "unclear": "cyan",
@@ -31,6 +31,8 @@ def print_verdict(verdict: Verdict, console: SafeConsole) -> None:
     if len(verdict.scenarios) > IN_FULL:
         rest = len(verdict.scenarios) - IN_FULL
         console.print(f"\n{counted(rest, 'more scenario')} in full in verdict.json and in the report.")
+    for each in verdict.unchecked:
+        print_unchecked(each, console, named=len(verdict.scenarios) + len(verdict.unchecked) > 1)
     if verdict.missing:
         few = ", ".join(verdict.missing[:IN_FULL])
         more = ", ..." if len(verdict.missing) > IN_FULL else ""
@@ -46,7 +48,7 @@ def print_scenario(scenario: ScenarioVerdict, console: SafeConsole, named: bool 
     if named:
         console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim")
     console.print(scenario.headline, style=STYLES[scenario.level])
-    for line in leaked_words(strongest_of(scenario)):
+    for line in scenario_words(scenario):
         _line(line, console)
     for attack in scenario.attacks:
         if len(scenario.attacks) > 1:
@@ -55,6 +57,18 @@ def print_scenario(scenario: ScenarioVerdict, console: SafeConsole, named: bool 
             _line(f"{attack.attack} did not read more: {why}", console)
     if scenario.change:
         _line(scenario.change, console)
+
+
+def print_unchecked(unchecked: Unchecked, console: SafeConsole, named: bool = False) -> None:
+    """A recorded update without a truth."""
+    console.print()
+    if named:
+        console.print(
+            f"{unchecked.scenario}, defence {unchecked.defense}", style="dim", markup=False, highlight=False
+        )
+    console.print(unchecked.headline, style=STYLES[unchecked.level], markup=False, highlight=False)
+    for why in unchecked.obstacles:
+        _line(f"{unchecked.attack} did not read more: {why}", console)
 
 
 def scenario_table(verdict: Verdict) -> Table:
@@ -78,9 +92,10 @@ def _measures(verdict: Verdict) -> str:
 
 
 def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
-    best = strongest_of(scenario)
+    best, named = strongest_of(scenario), most_tokens(scenario.attacks)
     pieces = best.leaked.pieces
-    counts = [None, None] if pieces is None else [pieces.names, pieces.numbers]
+    names = None if pieces is None or pieces.names_by == "nothing" else pieces.names
+    counts = [names, None if pieces is None else pieces.numbers]
     return {
         "scenario": Text(visible(scenario.scenario)),
         "defence": Text(visible(scenario.defense)),
@@ -89,6 +104,7 @@ def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
         "leak": Text(best.scale.format(best.leak)),
         "guessing": Text(best.scale.format(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
+        "tokens": Text("–" if named is None or named.tokens is None else f"{named.tokens.recall.mean:.0f} %"),
         **{
             name: Text("–" if count is None else f"{count.found}/{count.total}")
             for name, count in zip(("names", "numbers"), counts, strict=True)

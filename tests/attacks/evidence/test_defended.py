@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ALL_KNOWN, TEXTS, tiny_model
+from tiny import ALL_KNOWN, TEXTS, secret_of, tiny_model
 
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.evidence.defended import Seen, grid_step, surviving, what_shows
@@ -24,7 +24,7 @@ LABELS = [0, 1, 1]
 
 def update_of(model: TextModel, *defenses: str, rule: str = "fedsgd") -> Update:
     labels = LABELS if model.task == "classification" else None
-    return Client(model, ALL_KNOWN, rule, defenses).update(TEXTS, labels)
+    return Client(model, ALL_KNOWN, rule, defenses).update(TEXTS, labels, secret_of(1))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_sums_of_differences_give_way_where_sizes_are_lost() -> None:
 )
 @pytest.mark.parametrize("name", ["lamp-cos", "auto"])
 def test_every_defence_can_be_attacked_knowing_and_ignoring(tiny_bert: TextModel, defense: str, name: str) -> None:
-    update = Client(tiny_bert, ALL_KNOWN, defenses=[defense]).update(TEXTS[:1], [0])
+    update = Client(tiny_bert, ALL_KNOWN, defenses=[defense]).update(TEXTS[:1], [0], secret_of(0))
     for adapt in (True, False):
         (found,) = attack([update], tiny_bert, name, steps=3, adapt=adapt)
         assert found.sentences
@@ -119,7 +119,7 @@ def test_updates_of_different_kinds_are_attacked_together_as_each_alone(tiny_ber
     """What a defence left in one update, or how many sentences it holds, must not decide about another."""
     chains = [[], ["sign"], ["prune:ratio=0.9"], ["mask:ratio=0.5"], [], ["noise:sigma=0.01"]]
     updates = [
-        Client(tiny_bert, ALL_KNOWN, defenses=chain).update(TEXTS[:size], [0, 1, 0][:size])
+        Client(tiny_bert, ALL_KNOWN, defenses=chain).update(TEXTS[:size], [0, 1, 0][:size], secret_of(0))
         for chain, size in zip(chains, [1, 1, 1, 1, 2, 2], strict=True)
     ]
     settings = {"steps": 3, "adapt": True, "prior": "none", "init_draws": 3, "init_orders": 0, "polish": 0}

@@ -1,7 +1,7 @@
 """What is known of a batch before the search, and guesses at the rest."""
 
 import pytest
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, load_model
 from gradleak.attacks.evidence.knowledge import gather
@@ -34,7 +34,7 @@ def test_a_batch_tells_its_token_count_and_its_label_counts():
 
 
 def test_a_noisy_update_tells_no_length(tiny_bert):
-    update = Client(tiny_bert, ("batch_size",), defenses=["noise:sigma=1"]).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ("batch_size",), defenses=["noise:sigma=1"]).update(TEXTS[:1], [1], secret_of(0))
     assert longest_sentence(update, tiny_bert) is None
     assert total_tokens(update, tiny_bert, 1) is None
     assert len(gather(update, tiny_bert, "test", 24)) > 5

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client
 from gradleak.attacks.evidence.lengths import _splits, length_guesses, longest_sentence
@@ -24,8 +24,9 @@ def test_noise_never_makes_a_sentence_of_special_tokens_alone(tiny, sigma):
     """A row or two may stand out by chance; an attack must not take that for the length of an empty sentence."""
     sender = Client(tiny, known=("batch_size",), defenses=[f"noise:sigma={sigma}"])
     shortest = len(tiny.prefix) + len(tiny.suffix) + 1
-    for seed in range(4):
-        found = longest_sentence(sender.update(TEXTS[:1], None if tiny.task == "causal-lm" else [0], seed), tiny)
+    labels = None if tiny.task == "causal-lm" else [0]
+    for number in range(4):
+        found = longest_sentence(sender.update(TEXTS[:1], labels, secret_of(number)), tiny)
         assert found is None or found >= shortest
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client
 from gradleak.attacks.evidence.noise import noise_level, tail_level
@@ -24,5 +24,5 @@ def test_noise_is_read_off_the_tail(rank: int, level: float, seed: int) -> None:
 def test_noise_level_of_an_update() -> None:
     model = tiny_model("bert", "classification", layers=4, width=128)
     assert noise_level(Client(model).update(TEXTS[:1], [1]), model) == 0
-    noisy = Client(model, defenses=["noise:sigma=0.05"]).update(TEXTS[:1], [1])
+    noisy = Client(model, defenses=["noise:sigma=0.05"]).update(TEXTS[:1], [1], secret_of(0))
     assert noise_level(noisy, model) == pytest.approx(0.05, rel=0.1)

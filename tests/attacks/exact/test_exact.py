@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from tiny import CASES, TEXTS, bare_update, tiny_model, tiny_module, tiny_tokenizer, wide_model
+from tiny import CASES, TEXTS, bare_update, secret_of, tiny_model, tiny_module, tiny_tokenizer, wide_model
 
 from gradleak import Client, TextModel, attack, load_model
 from gradleak.attacks.exact.attack import recover
@@ -137,7 +137,7 @@ def test_more_tokens_than_the_rank_limit_is_said() -> None:
 
 def test_noise_is_said_and_nothing_is_certified() -> None:
     model = wide_model("bert", "classification")
-    update = Client(model, ("batch_size",), defenses=["noise:sigma=0.01"]).update(TEXTS[:1], [1])
+    update = Client(model, ("batch_size",), defenses=["noise:sigma=0.01"]).update(TEXTS[:1], [1], secret_of(0))
     (found,) = attack(update, model, "exact")
     assert not any(sentence.certified for sentence in found.sentences)
     assert found.notes

@@ -1,6 +1,7 @@
 """Short attacks on images."""
 
 from blobs import blobs
+from tiny import secret_of
 
 from gradleak import ImageClient, attack
 
@@ -12,5 +13,5 @@ OPTIONS = {
 
 
 def attacked(model, name, pictures, defenses=(), known=("batch_size",), auxiliary=60, **more):
-    updates = [ImageClient(model, known, defenses=defenses).update(one) for one in pictures]
+    updates = [ImageClient(model, known, defenses=defenses).update(one, secret_of(0)) for one in pictures]
     return attack(updates, model, name, auxiliary=blobs(auxiliary, seed=1), **{**OPTIONS[name], **more})

@@ -2,6 +2,7 @@
 
 import pytest
 from blobs import singles, small_model
+from tiny import secret_of
 
 from gradleak import ImageClient
 from gradleak.attacks.images.labels import label_of_one
@@ -17,4 +18,6 @@ def model():
 @pytest.mark.parametrize("defenses", DEFENCES)
 def test_the_label_shows_whatever_the_defence(model, defenses):
     for truth in singles(6, seed=2):
-        assert label_of_one(ImageClient(model, defenses=defenses).update(truth), model) == truth.labels[0]
+        assert (
+            label_of_one(ImageClient(model, defenses=defenses).update(truth, secret_of(0)), model) == truth.labels[0]
+        )

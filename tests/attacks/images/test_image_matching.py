@@ -5,6 +5,7 @@ import torch
 from blobs import singles, small_model
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import secret_of
 
 from gradleak import ImageClient
 from gradleak.attacks.images.matching import GradientMatcher, cosine_distance, hinge_distance
@@ -21,7 +22,7 @@ def model():
 def test_the_truth_explains_its_update_best(model, defenses):
     """Whatever the client did, the true image is nearer than others by the distance that fits."""
     pictures = singles(4)
-    updates = [ImageClient(model, defenses=defenses).update(one) for one in pictures]
+    updates = [ImageClient(model, defenses=defenses).update(one, secret_of(0)) for one in pictures]
     matcher = GradientMatcher(model, updates)
     pixels = torch.stack([one.values() for one in pictures])
     labels = torch.tensor([one.labels for one in pictures])

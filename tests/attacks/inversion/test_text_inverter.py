@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny_model
+from tiny import secret_of, tiny_model
 
 from gradleak import Client, GradleakError, attack, score
 from gradleak.attacks.inversion.auxiliary import gather_auxiliary
@@ -106,7 +106,7 @@ def test_features_in_training_are_those_of_updates(model, features, defense):
     given, wanted = problem.draw(0, 3)
     guess = problem._guess(wanted, 0)
     for row in range(3):
-        update = Client(model, defenses=chain).update([model.decode(wanted[row].tolist())])
+        update = Client(model, defenses=chain).update([model.decode(wanted[row].tolist())], None, secret_of(0))
         tensors = {name: tensor[None] for name, tensor in update.tensors.items()}
         found = problem.features.of(tensors, Guess(guess.tokens[row, None], guess.known[row, None]))[0]
         if "noise" in str(defense):

@@ -10,6 +10,7 @@ from torch import Tensor
 from gradleak.attacks.evidence.compositions import cheapest_compositions
 from gradleak.attacks.spans.certify import shows_every_token
 from gradleak.attacks.spans.spans import numerical_rank
+from gradleak.defenses import known_defenses
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -80,6 +81,26 @@ def _hidden(model: TextModel, layer: int, role: str, sentences: int) -> int:
     if role == ("query" if decoder else "key"):
         return sentences + max(0, alike - 1) * (sentences - 1)
     return alike * (sentences - 1)
+
+
+def most_tokens(update: Update, model: TextModel) -> int | None:
+    """The most tokens the batch can have; None where nothing bounds them.
+
+    By the known lengths, or by the batch size and the positions whose rows moved. Rows that did not move tell nothing
+    where values were taken away.
+    """
+    known, table = update.known, model.adapter.positions
+    if known.lengths is not None:
+        return sum(known.lengths)
+    if known.size is None:
+        return None
+    gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None
+    lossy = any(defense is None or defense.lossy for defense in known_defenses(update.manifest.defenses))
+    if gradient is None or lossy:
+        return known.size * model.max_length
+    moved = (gradient != 0).any(dim=1).nonzero()
+    last = int(moved.max()) + 1 - model.adapter.family.first_position if len(moved) else 0
+    return known.size * (last + _unseen(model))
 
 
 def length_guesses(model: TextModel, size: int, longest: int | None, total: int | None) -> Iterator[list[int]]:

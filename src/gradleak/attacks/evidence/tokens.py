@@ -10,11 +10,13 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.evidence.lengths import longest_sentence, total_tokens
 from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import attention_parts, joint_span
+from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -51,24 +53,31 @@ class Tokens:
         }
 
 
-def tokens_of(model: TextModel, gradient: Update, rule: RowRule = "norm", spans: bool = True) -> Tokens:
-    """The tokens of the batch that made this gradient.
+def tokens_of(
+    model: TextModel,
+    gradient: Update,
+    rule: RowRule = "norm",
+    spans: bool = True,
+    budget: Budget | None = None,
+) -> Tokens:
+    """The tokens of the batch that made this gradient, or those of them that were found when the budget ended.
 
     A token embedding of its own moves only in the rows of the tokens that were read. If it is also the output layer
     it moves everywhere, but only the rows of tokens that were predicted move against the model's states. With `spans`
-    tokens whose embedding lies in the span of the first layer's inputs are added.
+    tokens whose embedding lies in the span of the first layer's inputs are added; where rows show which were read,
+    only those are tested, for the others cannot have been.
     """
     adapter, tokens = model.adapter, Tokens()
     embedding = gradient.tensors.get(adapter.parameter_of(adapter.token_embedding))
     head = _head(model, gradient)
     scores: dict[int, float] = {}
-    fit = _in_the_span(model, gradient) if spans else None
+    rows = present_rows(embedding, rule) if embedding is not None and head is not embedding else None
+    fit = _in_the_span(model, gradient, rows, budget) if spans else None
     if embedding is None:
         tokens.reasons.append(Reason(kind="words-missing"))
     elif head is not embedding:
-        rows = present_rows(embedding, rule)
         if rows is None:
-            tokens.reasons.append(Reason(kind="rows-drowned"))
+            tokens.reasons.append(Reason(kind="rows-drowned", causes=departures(gradient)))
         else:
             sizes = embedding.norm(dim=1)
             scores.update({int(row): float(sizes[row] / sizes.max()) for row in rows})
@@ -84,7 +93,7 @@ def tokens_of(model: TextModel, gradient: Update, rule: RowRule = "norm", spans:
         total = total_tokens(gradient, model, 1)
         tokens.counts = _counts(pull, list(scores), None if total is None else total - 1)
     if embedding is not None and head is embedding and not scores:
-        tokens.reasons.append(Reason(kind="rows-drowned"))
+        tokens.reasons.append(Reason(kind="rows-drowned", causes=departures(gradient)))
     tokens.scores = {token: min(1.0, score) for token, score in sorted(scores.items())}
     return tokens
 
@@ -98,13 +107,15 @@ def _head(model: TextModel, gradient: Update) -> Tensor | None:
     return gradient.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding if tied else output))
 
 
-def _in_the_span(model: TextModel, gradient: Update) -> Tensor | None:
-    """The tokens that fit the first layer's span at some position; None if it has no visible end."""
+def _in_the_span(
+    model: TextModel, gradient: Update, among: Tensor | None = None, budget: Budget | None = None
+) -> Tensor | None:
+    """The tokens, of some or of all, that fit the first layer's span at some position; None if it has no end."""
     span = joint_span(gradient.tensors, attention_parts(model, 0))
     if span is None:
         return None
-    vocabulary = torch.arange(len(model.token_embedding), device=model.device)
-    return vocabulary[fitting(model, span, vocabulary, _positions(model, gradient)).any(dim=1)]
+    tested = torch.arange(len(model.token_embedding), device=model.device) if among is None else among
+    return tested[fitting(model, span, tested, _positions(model, gradient), budget=budget).any(dim=1)]
 
 
 def _positions(model: TextModel, gradient: Update) -> int:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
+from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.recovery import Outcome, Recovered
-from gradleak.attacks.reasons import reason_fields
+from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
@@ -42,8 +43,11 @@ def show_in(progress: Progress, done: int) -> Callable[[str], None]:
 def recover(gradient: Update, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """Everything that can be proved about a gradient."""
     if model.adapter.family.kind == "decoder":
-        return recover_decoder(model, gradient, budget, show)
-    return recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
+        outcome = recover_decoder(model, gradient, budget, show)
+    else:
+        outcome = recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
+    outcome.reasons = with_causes(outcome.reasons, gradient)
+    return outcome
 
 
 def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
@@ -53,27 +57,31 @@ def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Rec
     names = model.tokenizer.convert_ids_to_tokens
     content = set(model.content(list(outcome.bag)))
     found = ["lengths"] + (["labels"] if known and len(known) == len(labels) else [])
+    sentences = [as_sentence(sentence, model) for sentence in outcome.sentences]
+    lost = sum(sentence.lost for sentence in sentences)
+    unknown = [Reason(kind="tokens-unknown", numbers={"tokens": lost})] if lost else []
     return Reconstruction(
-        sentences=[as_sentence(sentence, model) for sentence in outcome.sentences],
+        sentences=sentences,
         labels=known if len(known) == len(labels) and known else None,
         lengths=[len(sentence.tokens) for sentence in outcome.sentences] or None,
         found=found if outcome.sentences else [],
         bag={str(names(token)): round(score, 4) for token, score in outcome.bag.items() if token in content},
-        **reason_fields(outcome.reasons),
+        **reason_fields([*outcome.reasons, *unknown]),
         status="completed" if outcome.complete else budget.reason,
     )
 
 
 def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
-    """A sentence with its certificate; it counts as proved only if it is whole."""
+    """A sentence with its certificate; it counts as proved only if it is whole and says something."""
     tokens = model.content(recovered.tokens)
     certificate = recovered.certificate
     return Sentence(
         text=model.decode(tokens),
         tokens=tokens,
         confidence=1.0 if certificate.holds else 0.5,
-        certified=certificate.holds and recovered.whole,
+        certified=certificate.holds and recovered.whole and bool(tokens),
         stage=Exact.name,
         energy=certificate.energy,
         threshold=certificate.threshold,
+        lost=model.lost(recovered.tokens),
     )

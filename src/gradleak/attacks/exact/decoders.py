@@ -30,7 +30,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     inputs = joint_span(update.tensors, first)
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
-        return Outcome(reasons=[rank_hidden(update, mixed)])
+        return Outcome(reasons=[rank_hidden(update, model, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))

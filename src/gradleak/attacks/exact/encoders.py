@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from gradleak.attacks.spans.candidates import Choices, first_inputs, fitting
 from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, joint_span, mixed_layer
 from gradleak.attacks.spans.spans import Span
 from gradleak.attacks.spans.unmix import embedding_rows, unmix
-from gradleak.core.budget import Budget
+from gradleak.core.budget import Budget, Stopped
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -48,7 +49,8 @@ def recover_encoder(
     if missing:
         return Outcome(reasons=[missing])
     rounds = EncoderRecovery(model, update, generator)
-    rounds.run(budget, show)
+    with suppress(Stopped):  # in the middle of a round: what was recovered before it stands
+        rounds.run(budget, show)
     bag = {token: 1.0 for sentence in rounds.recovered for token in sentence.tokens}
     return Outcome(rounds.recovered, rounds.complete, {**rounds.bag, **bag}, rounds.reasons)
 
@@ -124,7 +126,7 @@ class EncoderRecovery:
     def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left after its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.reasons.append(rank_hidden(self.update, self.mixed))
+            self.reasons.append(rank_hidden(self.update, self.model, self.mixed))
             return None
         if not self.recovered:
             return self.before[0], self.before[1]

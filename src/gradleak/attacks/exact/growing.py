@@ -17,7 +17,7 @@ from torch import Tensor
 from gradleak.attacks.spans.candidates import Membership, fitting
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
-from gradleak.core.budget import Budget
+from gradleak.core.budget import Budget, Stopped
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
@@ -99,8 +99,11 @@ class Growth:
         for position in self.positions:
             if self.overflow or budget.tick():
                 break
-            bag = self.candidates(position)
-            grown, ended = self._extend(alive, bag, position)
+            try:
+                bag = self.candidates(position)
+                grown, ended = self._extend(alive, bag, position)
+            except Stopped:  # in the middle of a position: the prefixes before it stand
+                break
             seen = (p.tokens[-1] for p in grown) if self.spans.inputs is None else bag.tolist()
             self.bag.update(dict.fromkeys(seen))
             whole += ended

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from gradleak.attacks.evidence.lengths import most_tokens
 from gradleak.attacks.reasons import Reason
-from gradleak.attacks.spans.spans import numerical_rank
+from gradleak.attacks.spans.spans import least_outside, numerical_rank
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -41,12 +42,15 @@ def too_little(update: Update, model: TextModel, tokens: int) -> Reason | None:
     return Reason(kind="too-little-seen", numbers={"told": seen, "unknown": unknown, "tokens": tokens})
 
 
-def rank_hidden(update: Update, parts: Sequence[Part]) -> Reason:
-    """The reason where a spectrum shows no rank: too many tokens, or noise over everything."""
+def rank_hidden(update: Update, model: TextModel, parts: Sequence[Part]) -> Reason:
+    """The reason where a spectrum shows no rank: too many tokens, if there can be so many, or something over it."""
     carrier = next(c for c in (part.carrier(update.tensors) for part in parts) if c is not None)
     matrix = carrier.matrix.double()
     sizes = torch.linalg.svdvals(matrix)
     if not float(sizes[0]):
         return Reason(kind="zero", about=carrier.name)
     numbers = {"largest": float(sizes[0]), "smallest": float(sizes[-1]), "limit": min(matrix.shape)}
+    most = most_tokens(update, model)
+    if most is not None and most <= min(matrix.shape) - least_outside(matrix.shape[1]):
+        numbers["most"] = most
     return Reason(kind="no-gap", about=carrier.name, numbers=numbers)

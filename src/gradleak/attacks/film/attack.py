@@ -99,7 +99,7 @@ class Film(Attack):
     def _write(
         self, gradient: Update, model: TextModel, generator: torch.Generator, budget: Budget, progress: Progress
     ) -> Reconstruction:
-        tokens = tokens_of(model, gradient, self.options.rule, self.options.spans)
+        tokens = tokens_of(model, gradient, self.options.rule, self.options.spans, budget)
         content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
         attribution = Attribution(model, gradient) if self.options.score == "explained" else None
         if attribution is not None and not attribution.unit:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gradleak.core.assets import cache_folder
 from gradleak.core.budget import Budget
-from gradleak.core.files import replacing
+from gradleak.core.files import fill_tensors, replacing
 from gradleak.core.progress import Progress
 from gradleak.data.pictures import Pictures
 
@@ -133,11 +133,9 @@ def _place(auxiliary: Pictures, latent: int, width: int, epochs: int) -> Path:
 
 
 def _save(generator: Generator, place: Path) -> None:
-    from safetensors.torch import save_file
-
     place.parent.mkdir(parents=True, exist_ok=True)
     with replacing(place) as scratch:
-        save_file({name: t.cpu().contiguous() for name, t in generator.state_dict().items()}, scratch)
+        fill_tensors(scratch, generator.state_dict())
 
 
 def _eighth(side: int) -> int:

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from gradleak.attacks.inversion.training import Training, TrainSettings
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import output_folder, replacing, write_text
+from gradleak.core.files import fill_tensors, fill_text, output_folder, replacing
+from gradleak.core.reading import read_model
+from gradleak.core.tensor_files import read_header
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import MAX_MANIFEST_BYTES
-from gradleak.updates.tensor_files import read_header
 from gradleak.updates.update import Update
 from gradleak.version import __version__
 
@@ -63,14 +64,10 @@ class InverterManifest(BaseModel):
 
 
 def save_inverter(folder: str | Path, weights: Mapping[str, Tensor], manifest: InverterManifest) -> Path:
-    """Write the inverter; the weights appear at once, the manifest last."""
-    from safetensors.torch import save_file
-
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    with output_folder(folder) as place:
-        with replacing(place / WEIGHTS) as scratch:
-            save_file(plain, str(scratch))
-        write_text(place / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+    """Write the inverter: both files, the manifest last, or neither."""
+    with output_folder(folder) as place, replacing(place / MANIFEST) as text, replacing(place / WEIGHTS) as tensors:
+        fill_tensors(tensors, weights)
+        fill_text(text, manifest.model_dump_json(indent=2) + "\n")
     return place
 
 
@@ -82,14 +79,7 @@ def load_inverter(folder: str | Path) -> tuple[InverterManifest, dict[str, Tenso
     for name in (MANIFEST, WEIGHTS):
         if not (place / name).is_file():
             raise GradleakError(f"{place} is not an inverter's folder: it holds no {name}")
-    if (place / MANIFEST).stat().st_size > MAX_MANIFEST_BYTES:
-        raise GradleakError(f"{place / MANIFEST} is larger than a manifest can be")
-    try:
-        manifest = InverterManifest.model_validate_json((place / MANIFEST).read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{place / MANIFEST}: {where}: {first['msg']}") from error
+    manifest = read_model(place / MANIFEST, InverterManifest, "an inverter's manifest", MAX_MANIFEST_BYTES)
     read_header(place / WEIGHTS)
     return manifest, load_file(str(place / WEIGHTS))
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import replacing
+from gradleak.core.files import fill_state, replacing
 from gradleak.core.progress import SILENT, Progress
 
 STATE_FILE = "training.pt"
@@ -207,7 +207,7 @@ class _Run:
             "summary": self.summary("interrupted").model_dump_json(),
         }
         with replacing(self.path) as scratch:
-            torch.save(state, scratch)
+            fill_state(scratch, state)
 
     def _resume(self) -> None:
         state = torch.load(self.path, weights_only=True)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from gradleak.attacks.base import Attack, AttackContext, Reconstruction
+from gradleak.attacks.base import Attack, AttackContext, Keep, Reconstruction
 from gradleak.attacks.evidence.defended import Seen, surviving, what_shows
 from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge, gather
 from gradleak.attacks.evidence.signal_fractions import signal_fractions
 from gradleak.attacks.search.optimise import MatchingSearch
 from gradleak.attacks.search.options import MatchingOptions
-from gradleak.core.budget import Budget
+from gradleak.core.budget import Budget, Stopped
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import parse_memory
 from gradleak.core.progress import Progress
@@ -75,8 +75,11 @@ class MatchingAttack(Attack):
         answers: dict[int, Reconstruction] = {}
         for done, numbers in enumerate(kinds.values()):
             own = context.budget.part(1 / (len(kinds) - done))  # no kind may take the others' time
-            of_kind = self._search([cases[number] for number in numbers], model, own, context.progress)
+            part = context.for_updates(numbers).with_budget(own)
+            of_kind = self._search([cases[number] for number in numbers], model, part)
             answers.update(zip(numbers, of_kind, strict=True))
+            for number in numbers:
+                context.keep(number, answers[number], final=True)
         return [answers[number] for number in range(len(updates))]
 
     def _case(self, update: Update, seed: int, model: TextModel) -> Case:
@@ -90,34 +93,45 @@ class MatchingAttack(Attack):
             guesses=gather(gradient, model, self.name, self.options.guesses),
         )
 
-    def _search(
-        self, cases: Sequence[Case], model: TextModel, budget: Budget, progress: Progress
-    ) -> list[Reconstruction]:
+    def _search(self, cases: Sequence[Case], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         """Attack updates of the same kind side by side."""
+        budget, progress, keep = context.budget, context.progress, context.keep
         options = adapted(self.options, cases[0].seen)
         uses_prior = options.discrete_every > 0 and options.prior_weight > 0
         search = MatchingSearch(
             options=options,
             model=model,
-            engine=_engine(options, cases, model),
-            prior=load_prior(options.prior if uses_prior else "none", model, progress),
+            engine=_engine(options, cases, model, budget),
+            prior=load_prior(options.prior if uses_prior else "none", model, progress, budget),
             seeds=[case.seed for case in cases],
             guesses=[case.guesses for case in cases],
             hints=[self._hints(case, model) for case in cases],
         )
+        try:
+            finished = self._stages(search, options, budget, progress, keep)
+        except Stopped:  # in the middle of a pass
+            finished = False
+        ended = {"status": "completed" if finished else budget.reason}
+        return [search.answer(number).model_copy(update=ended) for number in range(len(cases))]
+
+    def _stages(
+        self, search: MatchingSearch, options: MatchingOptions, budget: Budget, progress: Progress, keep: Keep
+    ) -> bool:
+        """Choose a start, optimise, polish; False if the budget ended one of them."""
         progress.begin(f"{self.name}: choosing a start", 1)
         search.start(budget, progress)
         progress.end()
         progress.begin(self.name, options.steps, "steps")
-        finished = search.optimise(budget, progress)
+        finished = search.optimise(budget, progress, keep)
         progress.end()
         if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
             progress.begin(f"{self.name}: polishing", options.polish, "rounds")
-            search.polish(budget, progress)
+            search.polish(options.polish, budget, progress)
             progress.end()
             finished = not budget.over  # polishing that was cut short counts as a stop like any other
-        ended = {"status": "completed" if finished else budget.reason}
-        return [search.answer(number).model_copy(update=ended) for number in range(len(cases))]
+        elif finished:
+            search.polish(0, budget, progress)
+        return finished
 
     def _hints(self, case: Case, model: TextModel) -> Hints | None:
         """Tokens to start from and to keep to; plain matching has no hints."""
@@ -149,7 +163,7 @@ def _weights(cases: Sequence[Case], model: TextModel) -> list[dict[str, float]] 
     return [signal_fractions(case.update, model) or {} for case in cases]
 
 
-def _engine(options: MatchingOptions, cases: Sequence[Case], model: TextModel) -> Engine:
+def _engine(options: MatchingOptions, cases: Sequence[Case], model: TextModel, budget: Budget) -> Engine:
     distance = Distance(options.distance, options.l1_weight)
     if cases[0].unrolled:
         if any(case.update.manifest.clients > 1 for case in cases):
@@ -157,13 +171,15 @@ def _engine(options: MatchingOptions, cases: Sequence[Case], model: TextModel) -
                 "fedavg=unrolled repeats the steps of a single client; this update is the mean of several"
             )
         rules = [case.update.manifest.client for case in cases]
-        return UnrolledEngine(model, [case.update.tensors for case in cases], distance, rules)
+        return UnrolledEngine(model, [case.update.tensors for case in cases], distance, rules, budget)
     tensors = [case.gradient.tensors for case in cases]
     masks = [surviving(case.update) for case in cases] if cases[0].seen.masked else None
     weights = _weights(cases, model) if options.adapt else None
     if options.engine == "naive":
-        return NaiveEngine(model, tensors, distance, weights=weights, masks=masks)
+        return NaiveEngine(model, tensors, distance, weights=weights, masks=masks, budget=budget)
     memory = None if options.memory is None else parse_memory(options.memory)
     tokens = max(sum(guess.lengths) for case in cases for guess in case.guesses)
     place = model.to_bfloat16() if options.precision == "bf16" else model
-    return FactorEngine(place, tensors, distance, tokens=tokens, memory=memory, weights=weights, masks=masks)
+    return FactorEngine(
+        place, tensors, distance, tokens=tokens, memory=memory, weights=weights, masks=masks, budget=budget
+    )

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradleak.attacks.base import Reconstruction, Sentence, TracePoint
+from gradleak.attacks.base import Keep, Reconstruction, Sentence, TracePoint
 from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge
 from gradleak.attacks.search.choose import Proposals, choose
 from gradleak.attacks.search.empty_dummies import empty_dummies
+from gradleak.attacks.search.explained import explained, guess_distances
 from gradleak.attacks.search.initialise import best_initial
 from gradleak.attacks.search.options import MatchingOptions
 from gradleak.attacks.search.polish import polish
@@ -33,8 +34,29 @@ from gradleak.priors.base import Prior
 TRACE_POINTS = 100
 SHOW_SECONDS = 0.5
 SETTLE_EVERY = 10
+# How often the best so far is written out, should the search be ended from outside: seconds, and how many times as
+# long as it takes.
+KEEP_SECONDS, KEEP_RARELY = 2.0, 30.0
 # Rows whose orders are tried between two looks at the budget.
 ROWS_AT_ONCE = 16
+
+
+class _Rarely:
+    """When to do again what takes its time, so that it takes little of all."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + KEEP_SECONDS
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() > self._next
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        now = time.monotonic()
+        self._next = now + max(KEEP_SECONDS, KEEP_RARELY * (now - self._began))
 
 
 class MatchingSearch:
@@ -66,6 +88,8 @@ class MatchingSearch:
         self.dummies, self.fixed = empty_dummies(model, self.knowledge, self.owners)
         self.best = self.dummies.embeds.clone()
         self.best_loss = self.dummies.embeds.new_full((len(self.knowledge),), float("inf"))
+        self.best_distance = self.best_loss.clone()
+        self.guessing = [0.0] * len(guesses)
         self.traces: list[list[TracePoint]] = [[] for _ in self.knowledge]
         self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
         self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
@@ -73,7 +97,9 @@ class MatchingSearch:
         self.polished: Tensor | None = None
 
     def start(self, budget: Budget, progress: Progress) -> None:
-        """Fill the free positions with the best of many random starts."""
+        """Fill the free positions with the best of many random starts; see how far off random words are."""
+        first = torch.tensor([self.owners.index(update) for update in range(len(self.guessing))])
+        self.guessing = guess_distances(self.engine, self.model, self.dummies.take(first), self.fixed[first]).tolist()
         self.dummies = best_initial(
             self.engine,
             self.dummies,
@@ -87,10 +113,10 @@ class MatchingSearch:
         )
         self.best = self.dummies.embeds.clone()
 
-    def optimise(self, budget: Budget, progress: Progress) -> bool:
+    def optimise(self, budget: Budget, progress: Progress, keep: Keep) -> bool:
         """Take all steps; False if the budget ended them early. The best iterate is kept either way."""
         optimizer = self._optimizer()
-        shown = 0.0
+        shown, keeping = 0.0, _Rarely()
         for step in range(self.options.steps + 1):
             if budget.tick():
                 return False
@@ -98,10 +124,14 @@ class MatchingSearch:
             values, gradients = self._match()
             pull, pull_gradient = self._norm_pull()
             loss = values + pull
-            self._remember(step, loss)
+            self._remember(step, loss, values)
             if time.monotonic() - shown > SHOW_SECONDS:
                 shown = time.monotonic()
                 progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._shown_text(step))
+            if keeping.due:
+                with keeping:
+                    for number in dict.fromkeys(self.owners):
+                        keep(number, self.answer(number))
             self._end_race(step)
             if step == self.options.steps or self._all_settled(step):
                 break  # the pass after the last step only judges it
@@ -113,26 +143,27 @@ class MatchingSearch:
             return not budget.over
         return True
 
-    def polish(self, budget: Budget, progress: Progress) -> None:
-        """Move and replace the answers' tokens until nothing explains the updates better."""
+    def polish(self, rounds: int, budget: Budget, progress: Progress) -> None:
+        """Move and replace the answers' tokens until nothing explains the updates better; zero rounds judge them."""
         chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
         best = self.dummies.with_embeds(self.best).take(chosen)
         if self.model.task == "causal-lm":
             best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self._nearest(best.embeds, chosen)))
-        tokens = polish(
+        tokens, distances = polish(
             self.engine,
             self.model,
             best,
             self.fixed[chosen],
             [self.vocabularies[row] for row in chosen.tolist()],
             [self.hints[row] for row in chosen.tolist()],
-            rounds=self.options.polish,
+            rounds=rounds,
             generators=[self.generators[row] for row in chosen.tolist()],
             budget=budget,
             progress=progress,
         )
         self.polished = self._nearest(self.best)
         self.polished[chosen] = tokens
+        self.best_distance[chosen] = distances
 
     def answer(self, update: int) -> Reconstruction:
         """The best iterate of an update's best row, as text."""
@@ -199,11 +230,12 @@ class MatchingSearch:
                 losers = [row for row, owner in enumerate(self.owners) if owner == update and row != winner]
                 self.settled[losers] = True
 
-    def _remember(self, step: int, loss: Tensor) -> None:
+    def _remember(self, step: int, loss: Tensor, distance: Tensor) -> None:
         """Keep every row that is better than ever before, exactly as it was when it was judged."""
         better = loss < self.best_loss
         self.best[better] = self.dummies.embeds.detach()[better]
         self.best_loss = torch.where(better, loss, self.best_loss)
+        self.best_distance = torch.where(better, distance, self.best_distance)
         if step % max(1, self.options.steps // TRACE_POINTS) == 0 or step == self.options.steps:
             for trace, value in zip(self.traces, loss.tolist(), strict=True):
                 if math.isfinite(value):
@@ -298,12 +330,19 @@ class MatchingSearch:
         return " / ".join(sentence.text for sentence in self._sentences(row))
 
     def _sentences(self, row: int) -> list[Sentence]:
+        """The best iterate as text.
+
+        What is explained holds for the embeddings, so it counts as far as they are those of tokens: free ones explain
+        an update that their nearest tokens do not. A search that came to its end has judged the tokens themselves.
+        """
+        share = explained(float(self.best_distance[row]), self.guessing[self.owners[row]])
         sentences = []
         for number, (embeds, fixed) in enumerate(zip(self.best[row], self.fixed[row], strict=True)):
             tokens, cosines = self.vocabularies[row].nearest(embeds[~fixed])
+            near = float(cosines.mean().clamp(0, 1)) if len(cosines) else 0.0
             if self.polished is not None:
-                tokens = self.polished[row, number][~fixed]
+                tokens, near = self.polished[row, number][~fixed], 1.0
             text = self.model.decode(tokens.tolist())
-            confidence = float(cosines.mean().clamp(0, 1))
+            confidence = share * near
             sentences.append(Sentence(text=text, tokens=tokens.tolist(), confidence=confidence))
         return sentences

@@ -58,8 +58,11 @@ def polish(
     generators: Sequence[torch.Generator],
     budget: Budget,
     progress: Progress,
-) -> Tensor:
-    """Tokens (rows, sentences, positions) that start as the answer's nearest and only get closer to the update."""
+) -> tuple[Tensor, Tensor]:
+    """Tokens (rows, sentences, positions) that start as the answer's nearest and only get closer to the update.
+
+    With them their distances, (rows,).
+    """
     near = [
         _alternatives(vocabulary, hint, embeds)
         for vocabulary, hint, embeds in zip(vocabularies, hints, answer.embeds, strict=True)
@@ -83,7 +86,7 @@ def polish(
             for k, proposal, own in zip(active, proposals, values.split([len(p) for p in proposals]), strict=True):
                 _accept(rows[k], proposal, own)
         progress.advance(number + 1, loss=sum(row.distance for row in rows) / len(rows))
-    return torch.stack([row.tokens for row in rows])
+    return torch.stack([row.tokens for row in rows]), values.new_tensor([row.distance for row in rows])
 
 
 def _alternatives(vocabulary: Vocabulary, hint: Hints | None, embeds: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
+from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
 # A distance is noise up to so many times what noise is expected to give.
@@ -31,11 +32,18 @@ def first_inputs(model: TextModel, tokens: Tensor, length: int, start: int = 0) 
         return Probe(model, [model.adapter.parts[0]["query"]])(input_ids=ids, mask=torch.ones_like(ids), **where)[0]
 
 
-def fitting(model: TextModel, span: Span, tokens: Tensor, length: int, start: int = 0) -> Tensor:
-    """(tokens, positions): whether the token at that position lies in the span, up to numerical noise."""
+def fitting(
+    model: TextModel, span: Span, tokens: Tensor, length: int, start: int = 0, budget: Budget | None = None
+) -> Tensor:
+    """(tokens, positions): whether the token at that position lies in the span, up to numerical noise.
+
+    Where a budget ends first, the tokens that were not tested count as not fitting.
+    """
     fits = torch.zeros(len(tokens), length, dtype=torch.bool, device=tokens.device)
     test = Membership(span)
     for rows in torch.arange(len(tokens), device=tokens.device).split(max(1, CHUNK // length)):
+        if budget is not None and budget.over:
+            break
         fits[rows] = test(first_inputs(model, tokens[rows], length, start))
     return fits
 

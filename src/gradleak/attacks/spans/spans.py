@@ -93,12 +93,17 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool
         above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
         fall = _end(sizes[: above + 1], float(before.sizes[0])) if narrow else None
         end = fall or above or None
-    if end is None or end == len(sizes) or width - end < max(LEAST_OUTSIDE, width // 50):
+    if end is None or end == len(sizes) or width - end < least_outside(width):
         return None
     noise = float((sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt())
     noise = noise if before is None else max(noise, before.noise)
     gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
     return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
+
+
+def least_outside(width: int) -> int:
+    """The dimensions outside a span without which it tells nothing."""
+    return max(LEAST_OUTSIDE, width // 50)
 
 
 def numerical_rank(matrix: Tensor) -> int:

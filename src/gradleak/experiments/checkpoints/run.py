@@ -17,7 +17,7 @@ from gradleak.experiments.runner.jobs import AuditJob
 from gradleak.experiments.runner.plan import Planned
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.models.loading import resolve_device
-from gradleak.scoring.interval import bootstrap
+from gradleak.scoring.interval import student
 from gradleak.scoring.metrics import METRICS
 from gradleak.training.checkpoints import all_models, read_metrics
 
@@ -74,7 +74,7 @@ class CheckpointAudits(Experiment[AuditSpec, Checkpoints]):
             learned={name: value for name, value in read_metrics(place).items() if name in _LEARNED},
             leak=None if results is None else results.summary[self.metric],
             control=None if results is None else results.control[self.metric],
-            change=bootstrap(changes, -100) if changes else None,
+            change=student(changes, -100, 100) if changes else None,
             cell=cell.id,
         )
         return point, scores

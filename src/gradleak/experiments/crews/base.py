@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gradleak.experiments.runner.cell import Ends, Group, Limits
+from gradleak.experiments.runner.cell import Ends, Group, Work
 from gradleak.experiments.runner.worker import Death
 
 
@@ -31,8 +31,8 @@ class Crew(Protocol):
         """How many groups it is at."""
         ...
 
-    def start(self, cells: Group, limits: Limits) -> None:
-        """Begin a group; there must be room."""
+    def start(self, work: Work) -> None:
+        """Begin a group; there must be room. Its trials are passed on to the work's `keep` as they are finished."""
         ...
 
     def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:

@@ -6,12 +6,15 @@ watches over a cell here, so memory is not limited and a cell that hangs is not 
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from gradleak.core.budget import Budget
+from gradleak.core.budget import Budget, Stopped
 from gradleak.core.progress import SILENT, PartOf, Progress
+from gradleak.core.supervision import supervised
 from gradleak.experiments.crews.base import State
-from gradleak.experiments.runner.cell import Ends, Group, Limits
+from gradleak.experiments.runner.cell import Ends, Group, Work
 from gradleak.experiments.runner.running import run_cells
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.runner.worker import Death
@@ -34,7 +37,7 @@ class InlineCrew:
         """
         torch.set_num_threads(threads)
         self._subjects, self._budget, self._progress = subjects or Subjects(), budget or Budget(), progress
-        self._next: tuple[Group, Limits] | None = None
+        self._next: Work | None = None
         self._begun, self._total = 0, "" if total is None else f" of {total}"
 
     @property
@@ -45,19 +48,20 @@ class InlineCrew:
     def busy(self) -> int:
         return int(self._next is not None)
 
-    def start(self, cells: Group, limits: Limits) -> None:
-        self._next = cells, limits
+    def start(self, work: Work) -> None:
+        self._next = work
 
     def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         if self._next is None:
             return []
-        cells, limits = self._next
-        self._next = None
+        work, self._next = self._next, None
         progress = PartOf(self._progress, f"cell {self._begun + 1}{self._total}")
-        self._begun += len(cells)
-        ends = run_cells(cells, limits, self._subjects, within=self._budget, progress=progress)
-        # What the experiment's own end cut short did not end: the next run does it whole.
-        return [(cells, [end for end in ends if end.status == "completed" or not self._budget.over])]
+        self._begun += len(work.cells)
+        run = functools.partial(run_cells, work, self._subjects, within=self._budget, progress=progress)
+        try:
+            return [(work.cells, supervised(run, self._budget))]
+        except Stopped:  # the end of the whole experiment; the next run goes on with what the cells have kept
+            return [(work.cells, [])]
 
     def states(self) -> list[State]:
         return []

@@ -8,7 +8,7 @@ import time
 
 from gradleak.core.errors import GradleakError
 from gradleak.experiments.crews.base import State
-from gradleak.experiments.runner.cell import Ends, Group, Limits
+from gradleak.experiments.runner.cell import Ends, Group, Work
 from gradleak.experiments.runner.worker import Death, Worker
 
 # How often limits are looked at; a worker that has something to say is heard at once.
@@ -47,9 +47,9 @@ class LocalCrew:
     def busy(self) -> int:
         return sum(bool(worker.cells) for worker in self._workers)
 
-    def start(self, cells: Group, limits: Limits) -> None:
+    def start(self, work: Work) -> None:
         free = [worker for worker in self._workers if not worker.cells]
-        free[0].start(cells, limits)
+        free[0].start(work)
 
     def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         deadline = time.monotonic() + seconds

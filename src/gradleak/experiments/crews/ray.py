@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from gradleak.core.errors import GradleakError
 from gradleak.experiments.crews.base import State
 from gradleak.experiments.crews.local import LOOK_EVERY, workers_that_fit
-from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits
+from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Part, Work
 from gradleak.experiments.runner.worker import Death, Worker, planned_memory
 
 # How many actors are asked at a time how far they are.
@@ -23,23 +24,27 @@ ASKED = 50
 
 
 class Seat:
-    """One worker on some node. `state` answers while `run` is at work."""
+    """One worker on some node. `state` answers while `run` is at work, also with what was finished since."""
 
     def __init__(self, threads: int, limits: str, device: str, folder: str) -> None:
         self._limits = Limits.model_validate_json(limits)
         self._woken = threading.Event()
+        self._parts: deque[Part] = deque()
         memory = planned_memory(self._limits, device, workers_that_fit(threads))
         self._worker = Worker(threads, memory, folder if Path(folder).is_dir() else None, self._woken)
 
-    def run(self, cells: list[str]) -> Ends | Death:
-        self._worker.start(tuple(map(Cell.model_validate_json, cells)), self._limits)
+    def run(self, cells: list[str], one_by_one: bool, turn: float | None, kept: list[str]) -> Ends | Death:
+        parts = {part.id: part for part in map(Part.model_validate_json, kept)}
+        group = tuple(map(Cell.model_validate_json, cells))
+        self._worker.start(Work(group, self._limits, one_by_one, turn, parts, self._parts.append))
         while (end := self._worker.poll()) is None:
             self._woken.wait(LOOK_EVERY)
             self._woken.clear()
         return end
 
-    def state(self) -> tuple[str, float]:
-        return self._worker.what, self._worker.share
+    def state(self) -> tuple[str, float, list[str]]:
+        parts = [self._parts.popleft().model_dump_json() for _ in range(len(self._parts))]
+        return self._worker.what, self._worker.share, parts
 
 
 class RayCrew:
@@ -61,7 +66,7 @@ class RayCrew:
         self._kind = self._ray.remote(num_cpus=threads, num_gpus=gpus, max_concurrency=2)(Seat)
         self._size = workers or _fitting(self._ray.cluster_resources(), threads, gpus)
         self._free: list[Any] = []
-        self._busy: dict[Any, tuple[Any, Group]] = {}
+        self._busy: dict[Any, tuple[Any, Work]] = {}
         self._pending: dict[Any, str] = {}
         self._reported: dict[str, State] = {}
 
@@ -73,16 +78,18 @@ class RayCrew:
     def busy(self) -> int:
         return len(self._busy)
 
-    def start(self, cells: Group, limits: Limits) -> None:
+    def start(self, work: Work) -> None:
         seat = self._free.pop() if self._free else self._kind.remote(*self._arguments)
-        self._busy[seat.run.remote([cell.model_dump_json() for cell in cells])] = (seat, cells)
+        cells, kept = ([one.model_dump_json() for one in some] for some in (work.cells, work.kept.values()))
+        self._busy[seat.run.remote(cells, work.one_by_one, work.turn, kept)] = (seat, work)
 
     def wait(self, seconds: float) -> list[tuple[Group, Ends | Death]]:
         ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=seconds) if self._busy else ([], [])
         return [self._end(reference) for reference in ready]
 
     def _end(self, reference: Any) -> tuple[Group, Ends | Death]:
-        seat, cells = self._busy.pop(reference)
+        seat, work = self._busy.pop(reference)
+        cells = work.cells
         self._reported.pop(cells[0].id, None)
         try:
             end = self._ray.get(reference)
@@ -98,17 +105,21 @@ class RayCrew:
             if self._pending
             else ([], [])
         )
+        running = {work.cells[0].id: (seat, work) for seat, work in self._busy.values()}
         for reference in ready:
             name = self._pending.pop(reference)
             try:
-                self._reported[name] = State(name, *self._ray.get(reference))
+                what, share, parts = self._ray.get(reference)
             except self._ray.exceptions.RayError:
                 continue
-        running = {cells[0].id: seat for seat, cells in self._busy.values()}
+            self._reported[name] = State(name, what, share)
+            if name in running:
+                for part in parts:
+                    running[name][1].keep(Part.model_validate_json(part))
         unasked = [name for name in running if name not in self._pending.values()]
         # Those not heard of yet come first; hundreds of questions at once would keep the driver busy.
         for name in sorted(unasked, key=lambda name: name in self._reported)[: ASKED - len(self._pending)]:
-            self._pending[running[name].state.remote()] = name
+            self._pending[running[name][0].state.remote()] = name
         return [self._reported.get(name, State(name, "starting", 0.0)) for name in running]
 
     def close(self) -> None:

@@ -71,13 +71,13 @@ def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str 
     if score.leak.low <= score.control.high:
         return (
             f"This run cannot tell the defences apart: even with none, the best attack ({plain.best}) is not clearly "
-            f"above guessing ({score.label} {_range(score.leak)} against {_range(score.control)}), so try stronger "
+            f"above guessing ({score.label} {spread(score.leak)} against {spread(score.control)}), so try stronger "
             "attacks or more trials."
         )
     if not learned(plain.utility, metric, floor):
         return (
             f"What a defence costs is not clear: with none, the model did not clearly get better than without "
-            f"training ({_named(metric)} {_range(plain.utility)} against {floor:.1f}), so use more rounds, "
+            f"training ({named(metric)} {spread(plain.utility)} against {floor:.1f}), so use more rounds, "
             "more seeds or another step size."
         )
     return None
@@ -91,7 +91,7 @@ def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tol
     if lowered:
         cheap = [point for point in lowered if _within(point, tolerance)]
         best = min(cheap or lowered, key=lambda point: _score(point).leak.mean)
-        limit = f"that cost clearly no more than {_amount(tolerance, metric)}" if cheap else "tried, at any cost"
+        limit = f"that cost clearly no more than {amount(tolerance, metric)}" if cheap else "tried, at any cost"
         return (
             f"Do not rely on these defences alone: of those {limit}, {best.label} lowers the leak most, "
             f"{_fall(best, start)}, for {_cost(best, metric)}, and that is still clearly more than guessing reads"
@@ -100,14 +100,14 @@ def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tol
         likely = min(unclear, key=lambda point: _score(point).leak.mean)
         return (
             f"No choice can be made yet: the interval of {likely.label} "
-            f"({start.label} {_range(_score(likely).leak)}) reaches both guessing and the undefended leak "
-            f"({_range(start.leak)}), so repeat with more trials"
+            f"({start.label} {spread(_score(likely).leak)}) reaches both guessing and the undefended leak "
+            f"({spread(start.leak)}), so repeat with more trials"
         )
     if unchanged := kinds.get("unchanged", []):
         least = min(unchanged, key=lambda point: _score(point).leak.mean)
         return (
             f"None of these defences clearly lowers what is read back (least under {least.label}, {start.label} "
-            f"{_range(_score(least).leak)}, against {_range(start.leak)} with none), so do not rely on them: use "
+            f"{spread(_score(least).leak)}, against {spread(start.leak)} with none), so do not rely on them: use "
             "stronger settings or others"
         )
     return "No defence is measured to its end yet; run the same command again, or list some to compare"
@@ -125,7 +125,7 @@ def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metr
     if _cost_of(cheapest).mean <= tolerance:
         return (
             f"Repeat with more seeds before you choose {cheapest.label}: it brings the best attack down {reached}, "
-            f"but its cost ({_cost(cheapest, metric)}) is not clearly within {_amount(tolerance, metric)}"
+            f"but its cost ({_cost(cheapest, metric)}) is not clearly within {amount(tolerance, metric)}"
         )
     price = f"at {_cost(cheapest, metric)}, more than the {tolerance:.1f} allowed"
     partial = [point for point in lowered if _within(point, tolerance)]
@@ -170,16 +170,19 @@ def _fall(point: Point, start: AttackScore) -> str:
 
 def _cost(point: Point, metric: Metric) -> str:
     interval = _cost_of(point)
-    return f"{_amount(interval.mean, metric)} [{interval.low:.1f}, {interval.high:.1f}]"
+    return f"{amount(interval.mean, metric)} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
-def _amount(value: float, metric: Metric) -> str:
-    return f"{value:.1f} % of perplexity" if metric == "perplexity" else f"{value:.1f} points of {_named(metric)}"
+def amount(value: float, metric: Metric) -> str:
+    """A cost in words."""
+    return f"{value:.1f} % of perplexity" if metric == "perplexity" else f"{value:.1f} points of {named(metric)}"
 
 
-def _named(metric: Metric) -> str:
+def named(metric: Metric) -> str:
+    """The metric as it is written in sentences."""
     return {"f1": "F1", "mcc": "MCC"}.get(metric, metric)
 
 
-def _range(interval: Interval) -> str:
+def spread(interval: Interval) -> str:
+    """The mean with its interval, in whole numbers."""
     return f"{interval.mean:.0f} [{interval.low:.0f}, {interval.high:.0f}]"

@@ -7,7 +7,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audits.results import Results
+from gradleak.audits.results import Results, Trial
+from gradleak.audits.trials import intervals
+from gradleak.core.text import counted
 from gradleak.experiments.frontier.pareto import front
 from gradleak.experiments.utility import Metric, SettingUtility
 from gradleak.scoring.interval import Interval, student
@@ -19,12 +21,13 @@ class _Model(BaseModel):
 
 
 class AttackScore(_Model):
-    """One attack that ran to its end: what it read beside what guessing reads."""
+    """One attack: what it read in the trials that ran to their end, beside what guessing reads."""
 
     measure: str = Field("rougeL", description="the metric of leak and control")
     leak: Interval
     control: Interval
     trials: int
+    planned: int | None = Field(None, description="trials that were asked for, while not all of them are finished")
 
     @property
     def label(self) -> str:
@@ -37,14 +40,17 @@ class Point(_Model):
 
     label: str
     defenses: list[str]
-    attacks: dict[str, AttackScore | None] = Field(description="every listed attack; null if it is not finished")
+    attacks: dict[str, AttackScore | None] = Field(
+        description="every listed attack; null if no trial of it is finished"
+    )
     utility: Interval | None = Field(description="null if no seed is finished")
     cost: Interval | None = Field(
         description="what the defence costs against none, seed by seed: points, or percent of perplexity"
     )
     status: Literal["completed", "unfinished"] = Field(
-        description="unfinished: an attack or a seed is missing, so the leak is a lower bound and counts for nothing"
+        description="unfinished: an attack or a seed is missing, so it counts for nothing"
     )
+    missing: list[str] = Field([], description="what is still to be measured, in words")
     on_front: bool = Field(False, description="no completed setting both leaks less and learns better")
 
     @property
@@ -59,34 +65,47 @@ class Point(_Model):
         return None if self.best is None else self.attacks[self.best]
 
 
+def score_of(results: Results, measure: str) -> AttackScore:
+    """Of an attack that ran to its end."""
+    leak, control = results.summary[measure], results.control[measure]
+    return AttackScore(measure=measure, leak=leak, control=control, trials=len(results.trials))
+
+
+def score_so_far(trials: Sequence[Trial], planned: int, measure: str) -> AttackScore | None:
+    """Of an attack that was stopped, by the trials that it finished; None if there is none."""
+    if not trials:
+        return None
+    leak = intervals([trial.scores for trial in trials])[measure]
+    control = intervals([trial.control_scores for trial in trials])[measure]
+    return AttackScore(measure=measure, leak=leak, control=control, trials=len(trials), planned=planned)
+
+
 def make_point(
-    attacks: Mapping[str, Results | None],
+    scores: Mapping[str, AttackScore | None],
     measured: SettingUtility,
     plain: SettingUtility,
     metric: Metric,
-    measure: str = "rougeL",
+    seeds: int,
 ) -> Point:
     """Join what attacks read under a setting with what the model learned; `plain` is the undefended training."""
-    scores = {
-        name: None
-        if results is None
-        else AttackScore(
-            measure=measure,
-            leak=results.summary[measure],
-            control=results.control[measure],
-            trials=len(results.trials),
-        )
-        for name, results in attacks.items()
-    }
-    whole = measured.status == "completed" and all(score is not None for score in scores.values())
+    missing = [part for name, score in scores.items() if (part := _open_trials(name, score))]
+    if left := seeds - len(measured.by_seed):
+        missing.append(f"{left} of {counted(seeds, 'training')}")
     return Point(
         label=measured.setting,
         defenses=measured.defenses,
-        attacks=scores,
+        attacks=dict(scores),
         utility=measured.metrics.get(metric),
         cost=cost(measured, plain, metric),
-        status="completed" if whole else "unfinished",
+        status="unfinished" if missing else "completed",
+        missing=missing,
     )
+
+
+def _open_trials(name: str, score: AttackScore | None) -> str | None:
+    if score is None:
+        return f"all trials of {name}"
+    return None if score.planned is None else f"{score.planned - score.trials} of {score.planned} trials of {name}"
 
 
 def cost(measured: SettingUtility, plain: SettingUtility, metric: Metric) -> Interval | None:

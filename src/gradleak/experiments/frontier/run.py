@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradleak.audits.results import Results
 from gradleak.core.budget import Budget
 from gradleak.core.environment import Environment, describe
 from gradleak.core.files import write_text
@@ -18,7 +17,15 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.defenses.chains import NONE
 from gradleak.experiments.experiment import Experiment, ExperimentStatus, Finished, RunOptions, run_experiment
 from gradleak.experiments.frontier.advice import advise
-from gradleak.experiments.frontier.points import Point, make_point, mark_front
+from gradleak.experiments.frontier.points import (
+    AttackScore,
+    Point,
+    make_point,
+    mark_front,
+    score_of,
+    score_so_far,
+)
+from gradleak.experiments.frontier.so_far import so_far
 from gradleak.experiments.frontier.spec import FrontierSpec
 from gradleak.experiments.runner.cell import Cell
 from gradleak.experiments.runner.jobs import AuditJob
@@ -50,6 +57,7 @@ class Frontier(BaseModel):
     untrained: Interval | None = Field(description="the metric before any training")
     majority: Interval | None = Field(description="the metric of always saying the commonest class")
     advice: str
+    so_far: list[str] = Field([], description="what the unfinished settings show so far, and what they miss")
 
     def save(self, folder: Path) -> Path:
         """Write `frontier.json`, readable by its owner only."""
@@ -66,7 +74,7 @@ class FrontierExperiment(Experiment[FrontierSpec, Frontier]):
         self.utility = Utility(UtilitySpec(audit=spec.audit, rounds=spec.utility, defenses=spec.defenses))
 
     def jobs(self, subjects: Subjects) -> list[Planned]:
-        """Every attack on every defence, then the trainings."""
+        """Every attack on every defence, then the trainings; they are run in turn."""
         audits = [
             subjects.completed(attack.on(self.spec.audit, defenses=chain))
             for chain in self.spec.defenses
@@ -80,44 +88,50 @@ class FrontierExperiment(Experiment[FrontierSpec, Frontier]):
         audits = finished.cells[: width * len(self.spec.defenses)]
         cost = self.utility.summarise(replace(finished, cells=finished.cells[len(audits) :]))
         labels = [attack.label for attack in self.spec.attacks]
+        model = finished.subjects.model(self.spec.audit)
+        measure = SCALES[model.modality].metric
         rows = [
-            dict(zip(labels, (_results(cell, finished) for cell in audits[i : i + width]), strict=True))
+            dict(zip(labels, (_score(cell, finished, measure) for cell in audits[i : i + width]), strict=True))
             for i in range(0, len(audits), width)
         ]
-        return _joined(self.spec, finished.subjects.model(self.spec.audit), rows, cost, finished.status)
+        return _joined(self.spec, model, rows, cost, finished.status)
 
 
-def _results(cell: Cell, finished: Finished) -> Results | None:
+def _score(cell: Cell, finished: Finished, measure: str) -> AttackScore | None:
     end = finished.completed(cell)
-    return None if end is None else end.results
+    if end is not None and end.results is not None:
+        return score_of(end.results, measure)
+    return score_so_far(finished.trials_so_far(cell), cell.job.spec.trials, measure)
 
 
 def _joined(
     spec: FrontierSpec,
     model: Target,
-    audits: Sequence[dict[str, Results | None]],
+    audits: Sequence[dict[str, AttackScore | None]],
     cost: UtilityResults,
     status: ExperimentStatus,
 ) -> Frontier:
     metric: Metric = "perplexity" if model.task == "causal-lm" else spec.metric
-    measure, plain = SCALES[model.modality].metric, cost.settings[0]
+    plain, seeds = cost.settings[0], cost.rounds.seeds
     points = mark_front(
-        [make_point(*pair, plain, metric, measure) for pair in zip(audits, cost.settings, strict=True)], metric
+        [make_point(*pair, plain, metric, seeds) for pair in zip(audits, cost.settings, strict=True)], metric
     )
     floors = [floor[metric] for floor in (cost.untrained, cost.majority) if metric in floor]
+    floor = max((floor.mean for floor in floors), default=None)
     return Frontier(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         status=status,
         environment=describe(model.device),
         spec=spec,
         model_fingerprint=model.fingerprint,
-        measure=measure,
+        measure=SCALES[model.modality].metric,
         metric=metric,
         points=points,
         control=next((p.score.control for p in points if p.label == NONE and p.score is not None), None),
         untrained=cost.untrained.get(metric),
         majority=cost.majority.get(metric),
-        advice=advise(points, metric, max((floor.mean for floor in floors), default=None), spec.tolerance),
+        advice=advise(points, metric, floor, spec.tolerance),
+        so_far=so_far(points, metric, floor, spec.tolerance),
     )
 
 
@@ -133,7 +147,8 @@ def frontier(
 ) -> Frontier:
     """Attack every defence with every attack, train under every defence, and join the two.
 
-    Finished audits and trainings lie in `out/cells` and are not run again. What is not measured to its end is marked
+    Finished audits and trainings lie in `out/cells` and are not run again, nor are finished trials of those that a
+    budget cut short. What is not measured to its end is marked
     unfinished, and never counts as protection. `model` and `data` stand in for those that the spec names.
     """
     given = {"model": model, "data": data}

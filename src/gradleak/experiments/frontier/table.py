@@ -59,6 +59,8 @@ def print_frontier(result: Frontier, console: SafeConsole) -> None:
     if result.status != "completed":
         console.print("Not all is measured yet; run the same command again to continue.", style="bold yellow")
     console.print(result.advice, style="bold")
+    for line in result.so_far:
+        console.print(f"- {line}")
     console.print(CAVEAT, style="dim")
 
 
@@ -66,7 +68,8 @@ def _attack(point: Point, name: str) -> str:
     score = point.attacks[name]
     if score is None:
         return OPEN
-    return _leak(score.leak) + (" ★" if name == point.best and len(point.attacks) > 1 else "")
+    part = "" if score.planned is None else f" ({score.trials} of {score.planned})"
+    return _leak(score.leak) + part + (" ★" if name == point.best and len(point.attacks) > 1 else "")
 
 
 def _rest(point: Point) -> list[str]:

@@ -131,7 +131,7 @@ def reproduce(
     """Run the lines of a recipe that are not finished yet, those whose name matches `only`.
 
     `attack_options` go to every attack that has them; further keywords change the audit of all lines: model, trials,
-    seed, device.
+    seed, secret, device.
     """
     experiment = RecipeExperiment(recipe, data_dir=Path(data_dir), changes=changes, only=only, options=attack_options)
     return run_experiment(experiment, out, options=options, budget=budget, progress=progress)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gradleak.audits.results import Results
+from gradleak.audits.results import Results, Trial
 from gradleak.core.budget import Budget, LimitName, parse_duration
 from gradleak.core.memory import parse_memory
 from gradleak.experiments.runner.jobs import AuditJob, Learned, TrainingJob
@@ -71,7 +73,9 @@ class Hashes(_Model):
 class Seeds(_Model):
     """Where a cell's randomness comes from: the spec's seed, or hashes; neither order nor workers matter."""
 
-    data: int = Field(description="of the texts, the clients' noise and the control: the same for every attack")
+    data: int = Field(
+        description="of the texts and the control: the same for every attack; clients' noise needs a secret beside it"
+    )
     attack: int = Field(description="of the attack")
 
 
@@ -96,12 +100,43 @@ class EndedCell(Cell):
     limits: Limits = Limits()
     attempts: int = Field(1, ge=1, description="how often it was begun; more than one if a worker died")
     seconds: float = Field(
-        description="wall-clock time of the attempt that ended it, loading included; its share if it ran in a group"
+        description="wall-clock time of the attempt that ended it, loading included, and of trials kept from before; "
+        "its share if it ran in a group"
     )
     results: Results | None = Field(None, description="of an audit; null if it failed or a limit killed it")
     learned: Learned | None = Field(None, description="of a training: how good the model became")
 
 
+class Part(_Model):
+    """What there is of a cell that did not end: its finished trials."""
+
+    id: str = Field(description="the cell's")
+    trials: tuple[Trial, ...] = Field((), description="those that ran to their end")
+    seconds: float = Field(0.0, description="what was spent on them, loading included")
+
+    def joined(self, more: Part) -> Part:
+        """With the trials that another run added."""
+        trials = {trial.index: trial for trial in (*self.trials, *more.trials)}
+        ordered = tuple(trials[i] for i in sorted(trials))
+        return Part(id=self.id, trials=ordered, seconds=self.seconds + more.seconds)
+
+
 # Cells that one worker runs together, mostly one; and how each of them ended.
 Group = tuple[Cell, ...]
 Ends = list[EndedCell]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cells to run together, what there is of them, and who is told of the trials that are added.
+
+    One by one: a trial after the other, for a run that may be stopped at any moment; else all in the same passes,
+    which is quicker. After `turn` seconds they give way to others, at the end of a trial, and do not end.
+    """
+
+    cells: Group
+    limits: Limits = field(default_factory=Limits)
+    one_by_one: bool = False
+    turn: float | None = None
+    kept: Mapping[str, Part] = field(default_factory=dict)
+    keep: Callable[[Part], None] = lambda _: None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradleak.core.text import duration
@@ -20,11 +20,17 @@ class Estimate:
     unknown: int
 
 
-def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limits: Limits) -> Estimate:
+def estimate(
+    todo: Sequence[Cell],
+    finished: Iterable[tuple[Cell, float]],
+    limits: Limits,
+    kept: Mapping[str, int] | None = None,
+) -> Estimate:
     """The work left, each cell by the mean of the finished ones most like it.
 
     Most like it: the same model, attack and batch size; failing that the same model and attack, the time taken to
-    grow with the sentences of a batch; failing that nothing is claimed. No cell counts for more than its time limit.
+    grow with the sentences of a batch; failing that nothing is claimed. No cell counts for more than its time limit,
+    and trials that are `kept` of it cost nothing.
     """
     alike: dict[tuple[object, ...], list[float]] = defaultdict(list)
     measured = 0
@@ -36,6 +42,7 @@ def estimate(todo: Sequence[Cell], finished: Iterable[tuple[Cell, float]], limit
     total, unknown = 0.0, 0
     for cell in todo:
         repetitions, size = cell.job.size
+        repetitions -= (kept or {}).get(cell.id, 0)
         if near := alike.get((_kind(cell), size)):
             expected = statistics.fmean(near) * repetitions
         elif near := alike.get((_kind(cell), None)):

@@ -22,8 +22,8 @@ from gradleak.training.rounds import RoundSettings
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE
 
-# Settings that decide nothing by themselves: models and data count by their hashes.
-_ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "budget", "out"}
+# Settings that decide nothing by themselves: models, data and secrets count by their hashes.
+_ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "secret", "budget", "out"}
 # Those that there were when seeds were first derived.
 _FIRST = {
     "attack", "batch_size", "client", "defenses", "device", "known", "max_tokens", "observe", "options", "redact",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from gradleak.core import assets
+from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.core.identity import digest
+from gradleak.core.reading import read_model
 
 FILE = "models.json"
 
@@ -28,8 +30,8 @@ class KnownModels(BaseModel):
 def read_known(folder: Path) -> KnownModels:
     """What an experiment's folder knows; nothing if it was never written or cannot be read."""
     try:
-        return KnownModels.model_validate_json((folder / FILE).read_bytes())
-    except (OSError, ValidationError):
+        return read_model(folder / FILE, KnownModels, "a list of models")
+    except GradleakError:
         return KnownModels()
 
 

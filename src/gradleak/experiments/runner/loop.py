@@ -6,11 +6,12 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import Crew
-from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Status
+from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Part, Status, Work
 from gradleak.experiments.runner.running import ended
 from gradleak.experiments.runner.store import Store
 from gradleak.experiments.runner.worker import Death
@@ -20,6 +21,8 @@ ATTEMPTS = 3
 # How long to wait before asking again for cells that another process is at.
 ASK_AGAIN = 1.0
 SHOW_EVERY = 0.5
+# Where audits and trainings are both to be done within a limit on time, an audit gives way after this share of it.
+TURN = 0.25
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def look(cells: Sequence[Cell], store: Store, limits: Limits, retry_failed: bool
             todo.append(cell)
         elif head is not None:
             statuses[cell.id] = head.status
-    groups = [group for group in _groups(cells) if not all(cell.id in statuses for cell in group)]
+    groups = [group for group in in_turn(_groups(cells)) if not all(cell.id in statuses for cell in group)]
     return Outlook(todo, groups, statuses, stamps)
 
 
@@ -58,6 +61,22 @@ def _groups(cells: Sequence[Cell]) -> list[Group]:
     for cell in cells:
         groups[cell.group or cell.id][cell.id] = cell
     return [tuple(sorted(members.values(), key=lambda cell: cell.id)) for members in groups.values()]
+
+
+def in_turn(groups: Sequence[Group]) -> list[Group]:
+    """Audits and trainings in turn, each kind in the plan's order and both ending together.
+
+    A run that is stopped then has as much of one as of the other. The order follows from the plan alone, whatever
+    of it is done.
+    """
+    counts = Counter(group[0].job.kind for group in groups)
+    seen: Counter[str] = Counter()
+    places = []
+    for group in groups:
+        kind = group[0].job.kind
+        places.append(Fraction(2 * seen[kind] + 1, 2 * counts[kind]))
+        seen[kind] += 1
+    return [groups[i] for i in sorted(range(len(groups)), key=places.__getitem__)]
 
 
 class Loop:
@@ -76,9 +95,16 @@ class Loop:
         self._waiting = deque(outlook.groups)
         self._elsewhere: deque[Group] = deque()
         self._attempts: Counter[str] = Counter()
+        self._parts: dict[str, Part] = {}
+        self._finished_some = False
 
     def run(self, budget: Budget, progress: Progress = SILENT) -> None:
-        """Until every cell is finished, here or by another process, or the budget is over."""
+        """Until every cell is finished, here or by another process, or the budget is over.
+
+        Where there is a limit on time, trials are run one by one: what is finished when it ends is kept.
+        """
+        self._one_by_one = budget.seconds is not None and self.limits.steps is None
+        self._turn = None if budget.seconds is None else TURN * budget.seconds
         progress.begin(self._what, self._total, "cells")
         asked = shown = 0.0
         try:
@@ -91,9 +117,16 @@ class Loop:
                 if time.monotonic() - shown > SHOW_EVERY:
                     shown = time.monotonic()
                     self._show(progress)
+            for group, end in self.crew.wait(0):  # the last that workers had to tell
+                self._take(group, end)
         finally:
             self.crew.close()
             progress.end()
+        if budget.limit == "time" and not self._finished_some:
+            progress.message(
+                "The budget ended before a cell or a trial of one was finished. The next run begins the same trial "
+                "again, so give it more time."
+            )
 
     def _hand_out(self) -> None:
         while self.crew.room and self._waiting:
@@ -106,7 +139,26 @@ class Loop:
                 self._attempts[group[0].id] += 1
                 for name in names:
                     self.store.begin(name, self._attempts[group[0].id])
-                self.crew.start(group, self.limits)
+                self.crew.start(self._work(group))
+
+    def _work(self, group: Group) -> Work:
+        parts = {cell.id: self.store.part(cell.id) or Part(id=cell.id) for cell in group}
+        self._parts |= parts
+        return Work(group, self.limits, self._one_by_one, self._turn_of(group), parts, self._keep_part)
+
+    def _turn_of(self, group: Group) -> float | None:
+        """How long a cell may go on while work of the other kind waits; its own time limit is a turn already."""
+        if self._turn is None or self.limits.time is not None or len(group) > 1:
+            return None
+        others = any(other[0].job.kind != group[0].job.kind for other in self._waiting)
+        return self._turn if others else None
+
+    def _keep_part(self, more: Part) -> None:
+        """Keep further trials of a cell that is at work."""
+        if more.id in self._open:
+            self._finished_some = True
+            self._parts[more.id] = self._parts[more.id].joined(more)
+            self.store.keep_part(self._parts[more.id])
 
     def _open_in(self, group: Group) -> list[str]:
         return [cell.id for cell in group if cell.id in self._open]
@@ -131,6 +183,7 @@ class Loop:
                 self._close(name, "failed" if head is None else head.status)
 
     def _close(self, name: str, status: Status) -> None:
+        self._finished_some = True
         self._open.discard(name)
         self.statuses[name] = status
 
@@ -148,6 +201,12 @@ class Loop:
             if end.id in self._open:
                 self.store.keep(end.model_copy(update={"attempts": tried}))
                 self._close(end.id, end.status)
+                self._parts.pop(end.id, None)
+        if names := self._open_in(group):  # its turn is over: the others first
+            self._attempts[group[0].id] -= 1
+            for name in names:
+                self.store.release(name)
+            self._waiting.append(group)
 
     def _show(self, progress: Progress) -> None:
         states = self.crew.states()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from gradleak.core.identity import digest, digest_code, readable
+from gradleak.core.identity import digest, digest_code, digest_files, readable
 from gradleak.core.seeds import derive_seed
 from gradleak.experiments.runner.cell import Cell, Hashes, Seeds
 from gradleak.experiments.runner.jobs import Job
@@ -37,9 +37,10 @@ def plan_cells(planned: Iterable[Planned], subjects: Subjects, threads: int, see
 def make_cell(job: Job, subjects: Subjects, threads: int, seeds: SeedRule) -> Cell:
     """The cell of a job.
 
-    Derived seeds: texts and clients' noise come from the data and the spec's seed alone, so that cells which differ
-    in the attack, the defence or the model face the same private batches. The attack's own randomness comes from all
-    that decides the result but the code: what a change to the code does is seen under the same draws.
+    Derived seeds: texts come from the data and the spec's seed alone, so that cells which differ in the attack, the
+    defence or the model face the same private batches; where they differ in the attack alone, the same updates. The
+    attack's own randomness comes from all that decides the result but the code: what a change to the code does is
+    seen under the same draws.
     """
     spec, modality = job.spec, subjects.modality(job.spec)
     model, data = subjects.model_hash(spec), subjects.data_hash(spec)
@@ -51,7 +52,9 @@ def make_cell(job: Job, subjects: Subjects, threads: int, seeds: SeedRule) -> Ce
     )
     if seeds == "given":
         own = Seeds(data=spec.seed, attack=spec.seed if spec.attack_seed is None else spec.attack_seed)
-    whole = digest({**decides, "kind": job.kind, "code": code, "seeds": own.model_dump()})
+    # Beside what seeds are derived from: an attack's must tell nothing of the clients' secret.
+    secret = {} if spec.secret is None else {"secret": digest_files(spec.secret)}
+    whole = digest({**decides, "kind": job.kind, "code": code, "seeds": own.model_dump(), **secret})
     return Cell(
         id=f"{readable(job.name)}-{whole[:16]}",
         job=job,

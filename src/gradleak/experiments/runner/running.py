@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from gradleak.attacks.inversion.train_text import train_inverter, usual_network
 from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
 from gradleak.audits.modality import MODALITIES, method_of
 from gradleak.audits.results import Results
-from gradleak.audits.run import AuditCase, audit_together
+from gradleak.audits.run import AuditCase, audit_together, run_secret
 from gradleak.core.assets import cache_folder
 from gradleak.core.budget import Budget, LimitName
 from gradleak.core.errors import GradleakError
@@ -23,8 +23,9 @@ from gradleak.core.identity import digest, digest_code
 from gradleak.core.privacy import described, redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.corpora import read_rows
-from gradleak.experiments.runner.cell import Cell, EndedCell, Ends, Group, Limits, Status
+from gradleak.experiments.runner.cell import Cell, EndedCell, Ends, Limits, Status, Work
 from gradleak.experiments.runner.jobs import AuditJob, Learned, TrainingJob
+from gradleak.experiments.runner.keeper import Keeper, StoppedError
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.models.base import Target
 from gradleak.models.text import text_target
@@ -32,8 +33,7 @@ from gradleak.training.rounds import federate, split
 
 
 def run_cells(
-    cells: Group,
-    limits: Limits,
+    work: Work,
     subjects: Subjects,
     *,
     begun: Callable[[], None] = lambda: None,
@@ -43,37 +43,49 @@ def run_cells(
     """How each of these cells ended, which share a model and an attack. An error of any kind ends its own cell only.
 
     `begun` is called when the model is loaded: from then on time counts, so that it does not matter who loads it.
-    `within` ends all of them when it is over.
+    `within` ends all of them when it is over: what is not finished then did not end, and only its finished trials are
+    kept.
     """
-    with redacting(any(cell.job.spec.redact for cell in cells)):
-        return _run(cells, limits, subjects, begun, within, progress)
+    with redacting(any(cell.job.spec.redact for cell in work.cells)):
+        return _run(work, subjects, begun, within, progress)
 
 
 def _run(
-    cells: Group,
-    limits: Limits,
-    subjects: Subjects,
-    begun: Callable[[], None],
-    within: Budget | None,
-    progress: Progress,
+    work: Work, subjects: Subjects, begun: Callable[[], None], within: Budget | None, progress: Progress
 ) -> Ends:
-    started = time.monotonic()
+    started, cells, limits = time.monotonic(), work.cells, work.limits
     try:
         for cell in cells:
             _check(cell, subjects)
         model = subjects.model(cells[0].job.spec)
         begun()
         budget = limits.budget(len(cells), within)
-        outcomes = _outcomes(cells, model, subjects, budget, progress)
+        keeper = Keeper(work, model.modality, started, within)
+        outcomes = _outcomes(keeper, model, subjects, budget, progress)
+    except StoppedError:
+        return []
     except Exception as problem:  # a cell must not take the others down, whatever it stumbles over
         if len(cells) > 1:  # only one may be at fault
-            alone = functools.partial(run_cells, begun=begun, within=within, progress=progress)
-            each = [alone((cell,), limits, subjects) for cell in cells]
+            each = [
+                run_cells(replace(work, cells=(cell,)), subjects, begun=begun, within=within, progress=progress)
+                for cell in cells
+            ]
             return [end for ends in each for end in ends]
         error = str(problem) if isinstance(problem, GradleakError) else described(problem)
-        return [ended(cells[0], "failed", limits, error=error, seconds=time.monotonic() - started)]
+        return _unless_over(
+            within, [ended(cells[0], "failed", limits, error=error, seconds=time.monotonic() - started)]
+        )
     seconds = (time.monotonic() - started) / len(cells)
-    return [_end(cell, outcome, limits, budget, seconds) for cell, outcome in zip(cells, outcomes, strict=True)]
+    ends = [
+        _end(cell, outcome, limits, budget, seconds + keeper.before(cell))
+        for cell, outcome in zip(cells, outcomes, strict=True)
+    ]
+    return _unless_over(within, ends)
+
+
+def _unless_over(within: Budget | None, ends: Ends) -> Ends:
+    """Without what the experiment's own end cut short: that did not end, and the next run goes on with it."""
+    return [end for end in ends if end.status == "completed" or within is None or not within.over]
 
 
 def _check(cell: Cell, subjects: Subjects) -> None:
@@ -85,14 +97,16 @@ def _check(cell: Cell, subjects: Subjects) -> None:
 
 
 def _outcomes(
-    cells: Group, model: Target, subjects: Subjects, budget: Budget, progress: Progress
+    keeper: Keeper, model: Target, subjects: Subjects, budget: Budget, progress: Progress
 ) -> list[Results] | list[Learned | None]:
-    first = cells[0].job
-    if isinstance(first, TrainingJob):
-        return [_train(first, model, subjects, budget, progress)]
-    cases = [_case(cell, model, subjects, budget, progress) for cell in cells]
+    work = keeper.work
+    if isinstance(work.cells[0].job, TrainingJob):
+        return [_train(work.cells[0], work.cells[0].job, model, subjects, budget, progress)]
+    cases = [replace(_case(cell, model, subjects, budget, progress), kept=keeper.kept(cell)) for cell in work.cells]
     method = method_of(cases[0].spec, model.modality)
-    return audit_together(cases, model, method, budget=budget, progress=progress)
+    return audit_together(
+        cases, model, method, one_by_one=work.one_by_one, measured=keeper.measured, budget=budget, progress=progress
+    )
 
 
 def _case(cell: Cell, model: Target, subjects: Subjects, budget: Budget, progress: Progress) -> AuditCase:
@@ -138,16 +152,19 @@ def _texts(source: str | None) -> list[str]:
     return [] if source is None else [row.text for row in read_rows(source)]
 
 
-def _train(job: TrainingJob, model: Target, subjects: Subjects, budget: Budget, progress: Progress) -> Learned | None:
-    """How good the model gets; None if the budget ended the training."""
+def _train(
+    cell: Cell, job: TrainingJob, model: Target, subjects: Subjects, budget: Budget, progress: Progress
+) -> Learned | None:
+    """How good the model gets; None if the budget ended the training; its state stays in the cache."""
     started, spec = time.monotonic(), job.spec
     learner = MODALITIES.get(model.modality).learner(subjects.data(spec), model)
     train, test = split(learner.pool(job.rounds.max_tokens), job.rounds, spec.seed)
     trained: Target | None = model
     if job.trained:
+        secret = run_secret(spec).child(subjects.model_hash(spec), subjects.data_hash(spec))
         trained = federate(
-            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, budget=budget,
-            progress=progress, what=job.name,
+            learner, model, train, job.rounds, chain=spec.defenses, client=spec.client, seed=spec.seed, secret=secret,
+            budget=budget, state=cache_folder() / "trainings" / f"{cell.id}.pt", progress=progress, what=job.name,
         )  # fmt: skip
     if trained is None:
         return None

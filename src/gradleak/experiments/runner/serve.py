@@ -86,12 +86,18 @@ def _prepare(settings: dict[str, Any]) -> Subjects:
 
 
 def _run(request: dict[str, Any], subjects: Subjects, send: Messages) -> list[dict[str, Any]]:
-    from gradleak.experiments.runner.cell import Cell, Limits
+    from gradleak.experiments.runner.cell import Cell, Limits, Part, Work
     from gradleak.experiments.runner.running import run_cells
 
-    cells = tuple(map(Cell.model_validate, request["cells"]))
-    limits = Limits.model_validate(request["limits"])
-    done = run_cells(cells, limits, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send))
+    work = Work(
+        cells=tuple(map(Cell.model_validate, request["cells"])),
+        limits=Limits.model_validate(request["limits"]),
+        one_by_one=request["one_by_one"],
+        turn=request["turn"],
+        kept={part.id: part for part in map(Part.model_validate, request["kept"])},
+        keep=lambda part: send(event="part", part=part.model_dump(mode="json")),
+    )
+    done = run_cells(work, subjects, begun=lambda: send(event="loaded"), progress=MessageProgress(send))
     return [cell.model_dump(mode="json") for cell in done]
 
 

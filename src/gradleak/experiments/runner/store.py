@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from gradleak.core.budget import LimitName
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import PRIVATE, output_folder, write_text
-from gradleak.experiments.runner.cell import EndedCell, Limits, Status
+from gradleak.core.reading import read_model
+from gradleak.experiments.runner.cell import EndedCell, Limits, Part, Status
 
-CELLS, CLAIMS, LOG, PLAN = "cells", "claims", "log.jsonl", "plan.json"
+CELLS, PARTS, CLAIMS, LOG, PLAN = "cells", "parts", "claims", "log.jsonl", "plan.json"
 
 Kept = TypeVar("Kept", bound=BaseModel)
 
@@ -42,7 +43,7 @@ class Head(BaseModel):
 
 
 class Store:
-    """The cells of one folder. `claim` before a cell is begun, `keep` when it ended."""
+    """The cells of one folder. `claim` before a cell is begun, `keep_part` under way, `keep` when it ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,6 +101,13 @@ class Store:
         """A finished cell, or the part of it that `kind` wants; None if it is not there."""
         return read_cell(self.folder / CELLS / f"{name}.json", kind)
 
+    def part(self, name: str) -> Part | None:
+        """What there is of a cell that did not end; None if there is nothing."""
+        return read_cell(self._part(name), Part)
+
+    def _part(self, name: str) -> Path:
+        return self.folder / PARTS / f"{name}.json"
+
     # --- who is at work ---------------------------------------------------------------------------
 
     def claim(self, name: str) -> bool:
@@ -123,9 +131,16 @@ class Store:
         """Note that a claimed cell is begun."""
         self._note(cell=name, event="begun", attempt=attempt)
 
+    def keep_part(self, part: Part) -> None:
+        """Write what there is of a claimed cell, so that it need not be done again."""
+        with output_folder(self.folder / PARTS):
+            write_text(self._part(part.id), part.model_dump_json() + "\n")
+
     def keep(self, cell: EndedCell) -> None:
-        """Write a cell that ended and give it free."""
+        """Write a cell that ended and give it free. Its parts are needed no more, unless a limit cut it short."""
         write_text(self.folder / CELLS / f"{cell.id}.json", cell.model_dump_json(indent=2) + "\n")
+        if cell.status == "completed":
+            self._part(cell.id).unlink(missing_ok=True)
         self._note(cell=cell.id, event=cell.status, attempt=cell.attempts)
         self.release(cell.id)
 
@@ -152,12 +167,9 @@ class Plan(BaseModel):
 def read_plan(folder: Path) -> Plan:
     """What an experiment's folder was last asked to hold."""
     path = Path(folder) / PLAN
-    if not path.is_file():
+    if not path.exists():
         raise GradleakError(f"{folder} holds no {PLAN}; give the folder an experiment wrote")
-    try:
-        return Plan.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise GradleakError(f"{path} is not the plan of an experiment") from error
+    return read_model(path, Plan, "the plan of an experiment")
 
 
 def read_cells(folder: str | Path) -> Iterator[EndedCell]:
@@ -170,14 +182,9 @@ def read_cells(folder: str | Path) -> Iterator[EndedCell]:
 
 def read_cell(path: Path, kind: type[Kept]) -> Kept | None:
     """The file of a cell, or the part of it that `kind` wants; None if it is not there."""
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:  # it may be whole, so it must not be removed
-        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        raise GradleakError(f"{path} is not a cell of this run; remove it to have it measured again") from error
+    return read_model(path, kind, "a cell of this run", advice="remove it to have it measured again")
 
 
 def _open(path: Path, how: int) -> int:

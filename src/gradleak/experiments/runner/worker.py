@@ -21,7 +21,7 @@ import torch
 from gradleak.core.budget import LimitName
 from gradleak.core.memory import free_memory
 from gradleak.core.privacy import private, redacting
-from gradleak.experiments.runner.cell import EndedCell, Ends, Group, Limits
+from gradleak.experiments.runner.cell import EndedCell, Ends, Group, Limits, Part, Work
 from gradleak.experiments.runner.running import ended
 
 # An attack stops itself at its time limit. One that hangs in a library call is killed after half as long again, and
@@ -58,7 +58,7 @@ class Worker:
 
         `woken` is set when there is something to `poll`.
         """
-        self.cells: Group = ()
+        self._work: Work | None = None
         self.what, self.share = "", 0.0
         self._settings = {"threads": threads, "memory": memory}
         self._folder = folder
@@ -67,22 +67,35 @@ class Worker:
 
     # --- giving it work ---------------------------------------------------------------------------
 
-    def start(self, cells: Group, limits: Limits) -> None:
+    @property
+    def cells(self) -> Group:
+        """What it is at."""
+        return () if self._work is None else self._work.cells
+
+    def start(self, work: Work) -> None:
         """Begin a group of cells; the worker must be free."""
-        assert not self.cells
+        assert self._work is None
         if self._process is None:
             self._launch()
-        self.cells, self._limits = cells, limits
+        self._work = work
         self.what, self.share = "loading", 0.0
         self._started, self._loaded = time.monotonic(), False
-        self._send({"cells": [cell.model_dump(mode="json") for cell in cells], "limits": limits.model_dump()})
+        self._send(
+            {
+                "cells": [cell.model_dump(mode="json") for cell in work.cells],
+                "limits": work.limits.model_dump(),
+                "one_by_one": work.one_by_one,
+                "turn": work.turn,
+                "kept": [part.model_dump(mode="json") for part in work.kept.values()],
+            }
+        )
 
     def poll(self) -> Ends | Death | None:
         """How the cells ended, None while they go on. A worker that died is started anew with the next ones."""
-        assert self.cells
-        end = self._hear() or self._watch()
+        assert self._work is not None
+        end = self._hear() or self._watch(self._work)
         if end is not None:
-            self.cells = ()
+            self._work = None
         return end
 
     def close(self) -> None:
@@ -95,7 +108,7 @@ class Worker:
                     stream.close()  # type: ignore[union-attr]
             self._words.close()
             self._process = None
-        self.cells = ()
+        self._work = None
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -142,10 +155,16 @@ class Worker:
             if message["event"] == "ended":
                 self._fresh = False
                 return [EndedCell.model_validate(cell) for cell in message["cells"]]
-            if message["event"] == "loaded":
+            if message["event"] == "part":
+                self._tell(Part.model_validate(message["part"]))
+            elif message["event"] == "loaded":
                 self._loaded, self._started = True, time.monotonic()
             else:
                 self.what, self.share = message["what"], message["share"]
+
+    def _tell(self, part: Part) -> None:
+        assert self._work is not None
+        self._work.keep(part)
 
     def _died(self) -> Death:
         assert self._process is not None
@@ -160,31 +179,30 @@ class Worker:
 
     # --- its limits -------------------------------------------------------------------------------
 
-    def _watch(self) -> Ends | None:
-        allowed, spent = self._limits.budget(len(self.cells)).seconds, time.monotonic() - self._started
+    def _watch(self, work: Work) -> Ends | None:
+        allowed, spent = work.limits.budget(len(work.cells)).seconds, time.monotonic() - self._started
         if self._loaded and allowed is not None and spent > allowed + max(GRACE, allowed / 2):
-            return self._stopped("time", f"did not stop at the limit of {self._limits.time} a cell")
-        return self._too_large()
+            return self._stopped(work, "time", f"did not stop at the limit of {work.limits.time} a cell")
+        return self._too_large(work)
 
-    def _too_large(self) -> Ends | None:
+    def _too_large(self, work: Work) -> Ends | None:
         assert self._process is not None
-        allowed = self._limits.bytes
+        allowed = work.limits.bytes
         if allowed is None or resident(self._process.pid) <= allowed:
             return None
         if not self._fresh:  # what earlier cells left behind must not decide: once more, in a process of its own
-            cells = self.cells
             self.close()
-            self.start(cells, self._limits)
+            self.start(work)
             return None
-        return self._stopped("memory", f"needed more memory than {self._limits.memory}")
+        return self._stopped(work, "memory", f"needed more memory than {work.limits.memory}")
 
-    def _stopped(self, limit: LimitName, why: str) -> Ends:
-        cells, spent = self.cells, time.monotonic() - self._started
+    def _stopped(self, work: Work, limit: LimitName, why: str) -> Ends:
+        cells, spent = work.cells, time.monotonic() - self._started
         self.close()
         who = "the cell" if len(cells) == 1 else f"the cell with {len(cells) - 1} others of its group"
         error = f"{who} {why} and was killed"
         return [
-            ended(cell, "budget-exhausted", self._limits, limit=limit, error=error, seconds=spent / len(cells))
+            ended(cell, "budget-exhausted", work.limits, limit=limit, error=error, seconds=spent / len(cells))
             for cell in cells
         ]
 

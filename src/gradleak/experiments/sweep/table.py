@@ -27,7 +27,7 @@ from gradleak.scoring.metrics import label_of, metric_names
 from gradleak.scoring.scale import SCALES
 
 CSV_FILE, JSON_FILE = "table.csv", "table.json"
-NOT_RUN = "not run"
+NOT_RUN, UNFINISHED = "not run", "unfinished"
 # Digits kept: enough for every use, and few enough that rounding noise of the last bits does not show.
 DIGITS = 6
 # The settings that tell cells apart, in the order of the spec.
@@ -60,13 +60,15 @@ def table_lines(finished: Finished) -> list[Line]:
     modalities = dict.fromkeys(finished.subjects.modality(cell.job.spec) for cell in cells)
     asked = dict.fromkeys(name for cell in cells for name in cell.job.spec.metrics)
     metrics = list(dict.fromkeys([*(name for modality in modalities for name in metric_names(modality)), *asked]))
-    lines = [_line(cell, finished.read(cell, _Ended), metrics) for cell in cells]
+    lines = [_line(cell, finished, metrics) for cell in cells]
     return sorted(lines, key=lambda line: [(line[name] is not None, line[name]) for name in (*SETTINGS, "cell")])
 
 
-def _line(cell: Cell, end: _Ended | None, metrics: Sequence[str]) -> Line:
+def _line(cell: Cell, finished: Finished, metrics: Sequence[str]) -> Line:
+    end = finished.read(cell, _Ended)
+    begun = UNFINISHED if end is None and finished.trials_so_far(cell) else NOT_RUN
     line: Line = {**_settings(cell.job.spec), "cell": cell.id}
-    line["status"] = NOT_RUN if end is None else end.status
+    line["status"] = begun if end is None else end.status
     line["limit"] = None if end is None else end.limit
     scores = end.results if end is not None and end.results is not None else _Scores(summary={}, control={})
     for metric in metrics:

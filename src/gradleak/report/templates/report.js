@@ -26,8 +26,9 @@
 
   function recovered(row) {
     const made = element("span", "read", ...(row.marks.length ? marked(row.marks) : [element("span", "miss", "nothing")]));
-    if (row.certified) made.append(" ", element("span", "badge", "✓ certified"));
-    if (row.status !== "completed") made.append(" ", element("span", "badge open-end", row.status));
+    const uncovered = row.lost ? ` but for ${row.lost} unknown token${row.lost === 1 ? "" : "s"}` : "";
+    if (row.certified) made.append(" ", element("span", "badge", `✓ certified${uncovered}`));
+    if (row.status !== "completed") made.append(" ", element("span", "badge warning", `⚠ ${row.status}`));
     return made;
   }
 
@@ -41,7 +42,7 @@
       const name = heading.dataset.name;
       const cell = element("td", heading.className);
       if (name === "truth") {
-        const open = element("button", "open", element("span", "truth", row.truth));
+        const open = element("button", "open", element("span", "truth", row.truth || "no truth given"));
         open.type = "button";
         open.title = "All attempts on this sentence";
         open.addEventListener("click", () => show(row));
@@ -92,7 +93,9 @@
     drawn = 0;
     draw(CHUNK);
     const whole = chosen.filter(kinds.whole).length;
-    $("#count").textContent = `${chosen.length} of ${rows.length} sentences, ${whole} of them whole.`;
+    const proved = chosen.filter(kinds.certified).length;
+    const counted = rows.some((row) => row.truth) ? `${whole} of them whole` : `${proved} of them with a certificate`;
+    $("#count").textContent = `${chosen.length} of ${rows.length} sentences, ${counted}.`;
     for (const other of document.querySelectorAll("table.filtered tbody tr"))
       other.hidden = ["scenario", "defense"].some((name) => wanted[name] && other.dataset[name] !== wanted[name]);
   }
@@ -115,7 +118,8 @@
   }
 
   function show(row) {
-    const same = rows.filter((other) => other.truth === row.truth).sort((a, b) => b.rougeL - a.rougeL);
+    const alike = (other) => other === row || (row.truth && other.truth === row.truth);
+    const same = rows.filter(alike).sort((a, b) => b.rougeL - a.rougeL);
     const table = document.createElement("table");
     table.createCaption().textContent = same.length > 1 ? `${same.length} attempts, the best first` : "One attempt";
     const head = table.createTHead().insertRow();
@@ -135,7 +139,7 @@
       const about = [`trial ${one.trial}`, `confidence ${one.confidence}`, ...(one.stage ? [`found by ${one.stage}`] : []), `${one.seconds} s`];
       made.insertCell().textContent = [...scores, ...pieces, ...about].join(" · ");
     }
-    $("#one-body").replaceChildren(element("blockquote", "", row.truth), table);
+    $("#one-body").replaceChildren(element("blockquote", "", row.truth || "no truth given"), table);
     dialog.showModal();
   }
 

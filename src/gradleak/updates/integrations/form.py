@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.families import Task, family_of
-from gradleak.models.huggingface import task_of
+from gradleak.models.objective import task_of
 
 Shape = tuple[int, ...]
 # Wrappers put one name each before a parameter's; more than a few are not wrappers.

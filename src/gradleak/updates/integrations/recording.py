@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.parameters import validated
+from gradleak.core.tensor_files import check_finite
 from gradleak.models.base import fingerprint_of
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import Form, bare, difference
-from gradleak.updates.manifest import Known, Manifest
-from gradleak.updates.tensor_files import check_finite
+from gradleak.updates.manifest import Manifest
 from gradleak.updates.update import Update
 
 MODEL = "model"
@@ -71,16 +73,17 @@ class Recorder:
         check_finite(tensors)
         # An update of adapters alone does not show the weights below them.
         whole = before.keys() == self.form.parameters.keys()
-        manifest = Manifest(
-            task=self.form.task,
-            family=self.form.family,
-            model_fingerprint=fingerprint_of(before) if whole else None,
-            client=self.rule,
-            defenses=self.defenses,
-            known=Known(batch_size=sentences if "batch_size" in self.known else None),
-            clients=clients,
-            notes=(*self.notes, *notes),
-        )
+        claims = {
+            "task": self.form.task,
+            "family": self.form.family,
+            "model_fingerprint": fingerprint_of(before) if whole else None,
+            "client": self.rule,
+            "defenses": self.defenses,
+            "known": {"batch_size": sentences if "batch_size" in self.known else None},
+            "clients": clients,
+            "notes": (*self.notes, *notes),
+        }
+        manifest = validated(Manifest, claims, "the update's manifest")
         return Update({name: tensor.float() for name, tensor in tensors.items()}, manifest).save(place)
 
 
@@ -90,6 +93,8 @@ def optimizer_note(name: str) -> list[str]:
     >>> optimizer_note("SGD"), optimizer_note("adamw")
     ([], ['trained with adamw, not with plain SGD: the moved weights are only roughly a sum of gradients'])
     """
+    if not re.fullmatch(r"[\w.+-]{1,60}", name):
+        raise GradleakError(f"{name[:60]!r} is no optimizer's name: use letters, digits, '_', '-', '+' and '.'")
     if name.lower() == "sgd":
         return []
     return [f"trained with {name}, not with plain SGD: the moved weights are only roughly a sum of gradients"]

@@ -1,11 +1,12 @@
 """Reads foreign files of tensors in a process of its own, under limits, and writes them as plain safetensors.
 
 A .pt file is a pickle. `weights_only` keeps it from calling what it likes; the limits keep it from taking all memory
-or time. `gradleak.updates.convert` starts it: `python -m gradleak.updates.unpack TARGET_FOLDER SOURCE...`.
+or time. `gradleak.core.foreign` starts it: `python -m gradleak.core.unpack TARGET_FOLDER SOURCE...`.
 """
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,14 +28,9 @@ MEMORY = Path("/proc/self/statm")
 
 def unpack(source: Path, target: Path) -> None:
     """Write the floating-point tensors of a .safetensors or .pt file as safetensors, with names or numbered."""
-    loaded = (
-        load_file(str(source))
-        if source.suffix == ".safetensors"
-        else torch.load(source, map_location="cpu", weights_only=True)
-    )
     plain = {}
-    for name, tensor in tensors_of(loaded).items():
-        if tensor.is_complex() or tensor.is_quantized:
+    for name, tensor in tensors_of(_loaded(source)).items():
+        if tensor.is_complex() or tensor.is_quantized or tensor.dtype == torch.int8:
             raise GradleakError(f"{name[:80]!r} is of type {tensor.dtype}")
         if tensor.is_floating_point():  # counters and positions are no parameters
             dense = tensor.to_dense() if tensor.layout != torch.strided else tensor
@@ -43,6 +39,15 @@ def unpack(source: Path, target: Path) -> None:
     if not plain:
         raise GradleakError("it holds no floating-point tensor")
     save_file(plain, str(target))
+
+
+def _loaded(source: Path) -> object:
+    if source.suffix == ".safetensors":
+        return load_file(str(source))
+    try:
+        return torch.load(source, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError) as error:  # torch's own advice is to run whatever the file asks for
+        raise GradleakError("it is damaged, or holds more than tensors; save them as .safetensors") from error
 
 
 def tensors_of(loaded: object) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +11,24 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.json_files import parse_json
 
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 50_000
-_SIZES = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+FLOATS = {"F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+# What checkpoints hold beside floating-point numbers: positions, masks, quantised weights.
+OTHERS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4, "I64": 8,
+          "U64": 8}  # fmt: skip
+
+# Name, dtype and shape of every tensor.
+Header = dict[str, tuple[str, tuple[int, ...]]]
 
 
-def read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name, dtype and shape of every tensor, with every claim of the header checked before anything is loaded."""
+def read_header(path: Path, types: Mapping[str, int] = FLOATS) -> Header:
+    """What a file holds, with every claim of its header checked before anything is loaded.
+
+    `types` are the dtypes it may have, with their bytes a number.
+    """
     size = path.stat().st_size
     with path.open("rb") as stream:
         start = stream.read(8)
@@ -32,8 +41,8 @@ def read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     entries = _parse_header(path, raw)
     if len(entries) > MAX_TENSORS:
         raise GradleakError(f"{path}: its header claims {len(entries):,} tensors; {MAX_TENSORS:,} is the limit")
-    described = {name: _describe(path, name, entry) for name, entry in entries.items()}
-    expected = sum(_SIZES[dtype] * math.prod(shape) for dtype, shape in described.values())
+    described = {name: _describe(path, name, entry, types) for name, entry in entries.items()}
+    expected = sum(types[dtype] * math.prod(shape) for dtype, shape in described.values())
     if expected != size - 8 - length:
         raise GradleakError(
             f"{path}: its tensors need {expected:,} bytes, the file holds {size - 8 - length:,}; is it cut short?"
@@ -44,40 +53,39 @@ def read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) != len(pairs):
-            raise ValueError("a name appears twice")
-        return table
-
     try:
-        header = json.loads(raw, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise GradleakError(f"{path} is not a safetensors file: its header cannot be read") from error
+        header = parse_json(raw)
+    except ValueError as error:
+        raise GradleakError(f"{path} is not a safetensors file: its header cannot be read: {error}") from error
     if not isinstance(header, dict):
         raise GradleakError(f"{path} is not a safetensors file: its header is not a table")
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
-def _describe(path: Path, name: str, entry: object) -> tuple[str, tuple[int, ...]]:
+def _describe(path: Path, name: str, entry: object, types: Mapping[str, int]) -> tuple[str, tuple[int, ...]]:
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
         raise GradleakError(f"{path}: the header entry of tensor {quoted(name)} is malformed")
     dtype, shape = entry.get("dtype"), entry["shape"]
-    if not isinstance(dtype, str) or dtype not in _SIZES:
-        raise GradleakError(f"{path}: tensor {quoted(name)} is of type {dtype}, not a floating-point number")
+    if not isinstance(dtype, str) or dtype not in types:
+        raise GradleakError(
+            f"{path}: tensor {quoted(name)} is of type {str(dtype)[:20]}, not a floating-point number"
+        )
     if len(shape) > 8 or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
         raise GradleakError(f"{path}: tensor {quoted(name)} claims the shape {str(shape)[:60]}")
     return str(dtype), tuple(shape)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file as fp32, once its header is in order; NaN and infinities are errors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def read_tensors(path: Path, types: Mapping[str, int] = FLOATS) -> dict[str, Tensor]:
+    """The floating-point tensors of a safetensors file as fp32, once its header is in order.
 
-    read_header(path)
+    NaN and infinities are errors.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    held = [name for name, (dtype, _) in read_header(path, types).items() if dtype in FLOATS]
     try:
-        tensors = load_file(str(path))
+        with safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in held}
     except (SafetensorError, OSError, ValueError) as error:
         raise GradleakError(f"{path} cannot be read: {error}") from error
     try:
@@ -90,7 +98,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Refuse NaN and infinities: nothing can be read from them, and a training that has diverged sends them."""
     for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
+        # A finite sum takes one pass and is proof; that of finite numbers can still be too large.
+        if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
             raise GradleakError(f"tensor {quoted(name)} holds NaN or infinite values")
 
 

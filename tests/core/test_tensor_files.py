@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from gradleak import GradleakError
-from gradleak.updates.tensor_files import read_header
+from gradleak.core.tensor_files import read_header
 
 
 @pytest.mark.parametrize(

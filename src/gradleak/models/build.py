@@ -1,0 +1,200 @@
+"""A module made from a checkpoint: every weight is the checkpoint's, but those of a new head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradleak.core.errors import GradleakError
+from gradleak.core.memory import free_memory
+from gradleak.core.tensor_files import quoted
+from gradleak.models.checkpoint import Checkpoint
+from gradleak.models.families import Family, Task
+from gradleak.models.loading import Loading
+from gradleak.models.objective import Objective
+from gradleak.models.text import Origin
+
+MOST_CLASSES = 100_000
+# Layers that can be laid out in no time, whatever the weight files hold.
+FEW_LAYERS = 100
+# A model is built to see which tensors it lacks if it has at most TIMES as many parameters as its files, or SMALL.
+TIMES, SMALL = 4, 4_000_000
+# The gradients, the update and its copies take as much as the head again.
+HEAD_COPIES = 4
+# Entries of a config.json that would steer the library to other files or to code.
+_STEERING = ("auto_map", "transformers_weights", "fusion_config", "kernel_config", "name_or_path", "_name_or_path")
+# What old checkpoints hold beside the weights, and the pooler of an encoder whose head has none.
+_BUFFERS = (".masked_bias", ".position_ids", ".inv_freq", ".attn.bias")
+_UNUSED = "pooler"
+
+
+def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective, how: Loading) -> tuple[Any, Origin]:
+    """The module in fp32 and which of its parameters are new; whatever else is missing or differs is an error."""
+    folder = checkpoint.folder
+    config = _config(checkpoint, task, how.num_labels)
+    tensors = checkpoint.tensors(how.progress)
+    layers = int(getattr(config, "num_hidden_layers", 1))
+    if layers > max(FEW_LAYERS, len(tensors)):
+        raise GradleakError(
+            f"the config.json in {folder} says {layers:,} layers, its weight files hold {len(tensors)} tensors"
+        )
+    outline = _outline(config, task)
+    new = trained.task != task or how.num_labels is not None
+    head = _head_parameters(outline, family, task)
+    _check_sizes(checkpoint, outline, head, tensors)
+    if trained.task != task and trained.other is not None:  # a head of the same name was trained for something else
+        outside = tuple(f"{path}." for path in family.head[task] if not _in_base(outline, path))
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(outside)}
+    module, info = type(outline).from_pretrained(
+        None,
+        config=config,
+        state_dict=tensors,
+        attn_implementation="eager",
+        dtype=torch.float32,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # judged below
+    )
+    other_shapes = {name: (list(held), list(asked)) for name, held, asked in info["mismatched_keys"]}
+    lacking = set(info["missing_keys"]) | other_shapes.keys()
+    _refuse_lacking(
+        checkpoint, [n for n in module.state_dict() if n in lacking - (head if new else set())], other_shapes
+    )
+    remarks = _left_over(checkpoint, module, sorted(info["unexpected_keys"]), trained, how)
+    _draw(module, lacking, config, how.head_seed)
+    module.name_or_path = module.config.name_or_path = str(folder)
+    if task == "classification":
+        module.config.problem_type = None  # it is audited with one class a sentence, and saved as such
+    return module.float(), Origin(tuple(sorted(lacking)), how.head_seed, remarks)
+
+
+# --- before anything is built ---------------------------------------------------------------------------
+
+
+def _config(checkpoint: Checkpoint, task: Task, num_labels: int | None) -> Any:
+    """The library's configuration. Counts are checked first: it lists layers and classes one by one."""
+    from transformers import CONFIG_MAPPING
+
+    kind = CONFIG_MAPPING[checkpoint.about.model_type]
+    values = {name: value for name, value in checkpoint.config.items() if name not in _STEERING}
+    for key in ("num_hidden_layers", kind.attribute_map.get("num_hidden_layers", "num_hidden_layers")):
+        count = values.get(key, 1)
+        if type(count) is not int or not 1 <= count <= 1_000_000:
+            said = f"{count:,}" if type(count) is int else repr(count)[:40]
+            raise GradleakError(f"{checkpoint.folder / 'config.json'}: {key}: a model cannot have {said} layers")
+    for count in (values.get("num_labels"), num_labels if task == "classification" else None):
+        _check_classes(count)
+    extra = {} if num_labels is None or task != "classification" else {"num_labels": num_labels}
+    config = kind.from_dict(values, **extra)
+    if task == "classification":
+        _check_classes(config.num_labels, least=1)
+    return config
+
+
+def _check_classes(count: object, least: int = 2) -> None:
+    if count is not None and (type(count) is not int or not least <= count <= MOST_CLASSES):
+        said = f"{count:,}" if type(count) is int else repr(count)[:40]
+        raise GradleakError(f"a classifier has 2 to {MOST_CLASSES:,} classes, not {said}")
+
+
+def _outline(config: Any, task: Task) -> Any:
+    """The module without memory for its weights."""
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    kind = AutoModelForSequenceClassification if task == "classification" else AutoModelForCausalLM
+    with torch.device("meta"):
+        return kind.from_config(config, attn_implementation="eager", trust_remote_code=False)
+
+
+def _head_parameters(module: Any, family: Family, task: Task) -> set[str]:
+    """The names of the head's parameters, but not of those it shares with the embeddings."""
+    inside = [module.get_submodule(path) for path in family.head[task]]
+    owned = {id(parameter) for part in inside for parameter in part.parameters()}
+    return {name for name, parameter in module.named_parameters() if id(parameter) in owned} - {
+        name for name in module.state_dict() if name.endswith(f"{family.token_embedding}.weight")
+    }
+
+
+def _check_sizes(checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a model far larger than its weights before it takes any memory, and a head that has no room."""
+    sizes = {name: parameter.numel() for name, parameter in outline.named_parameters()}
+    heads = sum(sizes[name] for name in head)
+    asked = sum(sizes.values()) - heads + sum(buffer.numel() for buffer in outline.buffers())
+    held = sum(tensor.numel() for tensor in tensors.values())
+    if asked > max(TIMES * held, SMALL):
+        raise GradleakError(
+            f"the config.json in {checkpoint.folder} describes a model of {asked:,} parameters, "
+            f"its weight files hold {held:,}"
+        )
+    free = free_memory(torch.device("cpu"))
+    if heads > held and 4 * HEAD_COPIES * heads > free:
+        raise GradleakError(
+            f"the head of {checkpoint.folder} has {heads:,} parameters and needs "
+            f"{4 * HEAD_COPIES * heads / 1e9:,.2f} GB of memory; {free / 1e9:,.2f} GB are free"
+        )
+
+
+# --- after it was loaded --------------------------------------------------------------------------------
+
+
+def _refuse_lacking(
+    checkpoint: Checkpoint, names: list[str], other_shapes: Mapping[str, tuple[list[int], list[int]]]
+) -> None:
+    if not names:
+        return
+    where = f"the checkpoint in {checkpoint.folder} is not the model that its config.json describes"
+    first, *others = names
+    if first in other_shapes:
+        held, asked = other_shapes[first]
+        more = f" ({len(others)} more are wrong or missing)" if others else ""
+        raise GradleakError(f"{where}: {quoted(first)} has shape {held}, its config.json asks for {asked}{more}")
+    verb = f"and {len(others)} more are" if others else "is"
+    raise GradleakError(f"{where}: {quoted(first)} {verb} not in its weight files")
+
+
+def _left_over(
+    checkpoint: Checkpoint, module: Any, names: list[str], trained: Objective, how: Loading
+) -> tuple[str, ...]:
+    """What is said of tensors that the model has no place for; those inside its layers mean another model."""
+    names = [name for name in names if not name.endswith(_BUFFERS)]
+    inside = [name for name in names if _in_base(module, name)]
+    if inside:
+        more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
+        raise GradleakError(
+            f"the checkpoint in {checkpoint.folder} is not the model that its config.json describes: "
+            f"its weight files hold {quoted(inside[0])}{more}, which its config.json has no place for"
+        )
+    heads = [name for name in names if _first(module, name) != _UNUSED]
+    if not heads or trained.other is not None:
+        return ()
+    count = f"{quoted(heads[0])}" + (f" and {len(heads) - 1} more" if len(heads) > 1 else "")
+    if trained.task is None and how.task is None:
+        raise GradleakError(
+            f"the checkpoint in {checkpoint.folder} holds the head of another objective ({count}); "
+            "--task classification or --task causal-lm audits it as that"
+        )
+    return (f"Left out of the model, as they are no part of it: {count}.",)
+
+
+def _first(module: Any, name: str) -> str:
+    return name.removeprefix(f"{module.base_model_prefix}.").partition(".")[0]
+
+
+def _in_base(module: Any, name: str) -> bool:
+    return _first(module, name) in {child for child, _ in module.base_model.named_children()}
+
+
+def _draw(module: Any, names: set[str], config: Any, seed: int) -> None:
+    """Initialise parameters the checkpoint lacks: the same numbers for the same seed, whatever the version."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(getattr(config, "initializer_range", 0.02))
+    for name, parameter in sorted(module.named_parameters()):
+        if name not in names:
+            continue
+        with torch.no_grad():
+            if parameter.dim() < 2:
+                parameter.zero_()
+            else:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)

@@ -1,0 +1,137 @@
+"""A Hugging Face folder read as hostile input: every claim of it is checked before a model is built."""
+
+from __future__ import annotations
+
+import math
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+from gradleak.core.foreign import read_foreign
+from gradleak.core.json_files import read_json_table
+from gradleak.core.memory import free_memory
+from gradleak.core.parameters import validated
+from gradleak.core.progress import Progress
+from gradleak.core.tensor_files import FLOATS, OTHERS, Header, quoted, read_header, read_tensors
+
+# In bytes: of config.json, of a list of shards, and of any other text such as a tokenizer's.
+MAX_CONFIG, MAX_INDEX, MAX_TEXT = 4 << 20, 64 << 20, 256 << 20
+# In the order in which the library looks for them too; each may come in shards.
+SINGLE = ("model.safetensors", "pytorch_model.bin")
+FULL_PRECISION = "save the model in full precision, or audit the one that it was made from"
+
+
+class ConfigFile(BaseModel):
+    """The entries of a config.json that are looked at before the library sees it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, protected_namespaces=())
+
+    model_type: str
+    architectures: list[str] | None = None
+    problem_type: str | None = None
+    is_encoder_decoder: bool | None = None
+    quantization_config: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The configuration and the weight files of a folder."""
+
+    folder: Path
+    config: dict[str, Any]
+    about: ConfigFile
+    files: tuple[Path, ...]
+
+    def tensors(self, progress: Progress) -> dict[str, Tensor]:
+        """All floating-point tensors in fp32; quantised weights, NaN and infinities are errors."""
+        if self.files[0].suffix == ".safetensors":
+            _check_headers(self.files)
+            parts = [read_tensors(file, FLOATS | OTHERS) for file in self.files]
+        else:
+            parts = read_foreign(self.files, progress)
+        whole: dict[str, Tensor] = {}
+        for file, part in zip(self.files, parts, strict=True):
+            twice = next((name for name in part if name in whole), None)
+            if twice is not None:
+                raise GradleakError(f"{file} holds the tensor {quoted(twice)}, which another weight file holds too")
+            whole |= part
+        return whole
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """What a folder claims to hold; no weights are read yet."""
+    if not (folder / "config.json").exists():
+        raise GradleakError(f"the folder {folder} holds no config.json, so it is not a Hugging Face model")
+    check_files(folder)
+    config = read_json_table(folder / "config.json", MAX_CONFIG)
+    about = validated(ConfigFile, config, str(folder / "config.json"))
+    if about.quantization_config is not None:
+        raise GradleakError(f"the weights in {folder} are quantised (quantization_config); {FULL_PRECISION}")
+    return Checkpoint(folder, config, about, weight_files(folder, SINGLE))
+
+
+def check_files(folder: Path) -> None:
+    """Refuse pipes and devices, which reading would never come to the end of, and texts too large to be any."""
+    for entry in sorted(folder.iterdir()):
+        try:
+            found = entry.stat()
+        except OSError:  # a link that leads nowhere is a file that is not there
+            continue
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise GradleakError(f"{entry} is a pipe or a device, not a file")
+        if entry.suffix in (".json", ".txt", ".model", ".jinja") and found.st_size > MAX_TEXT:
+            raise GradleakError(f"{entry} has more than {MAX_TEXT:,} bytes")
+
+
+def weight_files(folder: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """The first of the names that is there, whole or in shards."""
+    for name in names:
+        single, index = folder / name, folder / f"{name}.index.json"
+        if single.is_file():
+            return (single,)
+        if single.exists():
+            raise GradleakError(f"{single} is not a file")
+        if index.exists():
+            return _shards(index)
+    raise GradleakError(f"the folder {folder} holds no weights: neither {' nor '.join(names)}")
+
+
+def _shards(index: Path) -> tuple[Path, ...]:
+    """The files that an index names; they lie beside it, or it is refused."""
+    places = read_json_table(index, MAX_INDEX).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise GradleakError(f"{index} has no weight_map that says where the tensors are")
+    files = []
+    kind = Path(index.name.removesuffix(".index.json")).suffix
+    for place in dict.fromkeys(str(each) for each in places.values()):
+        if Path(place).name != place or not place.endswith(kind):
+            raise GradleakError(f"{index} names the weight file {quoted(place)}, which is not one beside it")
+        if not (index.parent / place).is_file():
+            raise GradleakError(f"{index} names the weight file {quoted(place)}, which is not there")
+        files.append(index.parent / place)
+    return tuple(files)
+
+
+def _check_headers(files: tuple[Path, ...]) -> None:
+    headers = [read_header(file, FLOATS | OTHERS) for file in files]
+    for file, header in zip(files, headers, strict=True):
+        check_precision(file, header)
+    needed = 4 * sum(math.prod(shape) for header in headers for _, shape in header.values())
+    free = free_memory(torch.device("cpu"))
+    if needed > free:
+        raise GradleakError(
+            f"the weights in {files[0].parent} need {needed / 1e9:,.1f} GB of memory; {free / 1e9:,.1f} GB are free"
+        )
+
+
+def check_precision(file: Path, header: Header) -> None:
+    """Refuse weights that are not floating-point numbers; positions and masks need not be."""
+    for name, (dtype, _) in header.items():
+        if dtype not in FLOATS and (dtype.startswith(("I8", "F8")) or name.endswith(".weight")):
+            raise GradleakError(f"{file}: tensor {quoted(name)} is quantised ({dtype}); {FULL_PRECISION}")

@@ -1,0 +1,131 @@
+"""Folders of LoRA adapters: a base model with trained or fresh factors; only they are trained and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from gradleak.core.errors import GradleakError
+from gradleak.core.foreign import read_foreign
+from gradleak.core.json_files import read_json_table
+from gradleak.core.parameters import validated
+from gradleak.core.tensor_files import quoted, read_tensors
+from gradleak.core.text import enumerated
+from gradleak.models.base import Target
+from gradleak.models.checkpoint import MAX_CONFIG, check_files, weight_files
+from gradleak.models.families import Task
+from gradleak.models.huggingface import checked, quiet, reading
+from gradleak.models.loading import Loading
+from gradleak.models.text import TextModel
+
+CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
+# The library's names of tasks.
+TASKS: dict[str, Task] = {"SEQ_CLS": "classification", "CAUSAL_LM": "causal-lm"}
+
+
+class AdapterFile(BaseModel):
+    """The entries of an adapter_config.json that are looked at before the library sees it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    peft_type: str
+    base_model_name_or_path: str | None = None
+    task_type: str | None = None
+    r: int = 8
+    rank_pattern: dict[str, int] | None = None
+    megatron_config: None = None
+
+
+def is_adapter(folder: str) -> bool:
+    """Whether a folder holds adapters and not a whole model."""
+    try:
+        return (Path(folder) / CONFIG).exists()
+    except (OSError, ValueError) as error:
+        raise GradleakError(f"there cannot be a model at {folder}: {getattr(error, 'strerror', error)}") from error
+
+
+def load_adapted(folder: str, how: Loading, load: Callable[[str, Loading], Target]) -> TextModel:
+    """The base model, which `load` reads, with the adapters of a folder."""
+    try:
+        from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    except ImportError as error:
+        raise GradleakError("adapters need the peft library: pip install 'gradleak[lora]'") from error
+    place = Path(folder)
+    check_files(place)
+    settings = read_json_table(place / CONFIG, MAX_CONFIG)
+    about = validated(AdapterFile, settings, str(place / CONFIG))
+    base = _base(place, about)
+    below = load(base, replace(how, task=how.task or _task(place, about)))
+    if not isinstance(below, TextModel):
+        raise GradleakError(f"the adapter in {folder} is for {base}, which is no text model")
+    tensors = _tensors(place, how)
+    _check_ranks(place, about, tensors)
+    with quiet(), reading(folder):
+        wrapped: Any = get_peft_model(below.module, LoraConfig(**_known(LoraConfig, settings)))
+        trained = {name for name, parameter in wrapped.named_parameters() if parameter.requires_grad}
+        result: Any = set_peft_model_state_dict(wrapped, tensors)
+        lacking = sorted(trained & set(result.missing_keys))
+        if lacking or result.unexpected_keys:
+            first, why = (
+                (lacking or result.unexpected_keys)[0],
+                "not in its weight files" if lacking else "no part of it",
+            )
+            raise GradleakError(f"the adapter in {folder} does not fit its model: {quoted(first)} is {why}")
+        # A head that came with the adapter is not new.
+        brought = tuple(f".{name.removeprefix('base_model.model.')}" for name in tensors)
+        drawn = tuple(name for name in below.origin.drawn if not f".{name}".endswith(brought))
+        module = wrapped.get_base_model().float()
+        return checked(TextModel(module, below.tokenizer, below.task, folder, replace(below.origin, drawn=drawn)))
+
+
+def _base(place: Path, about: AdapterFile) -> str:
+    if about.peft_type != "LORA":
+        raise GradleakError(
+            f"the adapter in {place} is of type {about.peft_type[:40]!r}; LoRA adapters are supported"
+        )
+    base = about.base_model_name_or_path
+    if not base:
+        raise GradleakError(f"the adapter in {place} does not say which model it is for (base_model_name_or_path)")
+    if is_adapter(base):
+        raise GradleakError(f"the adapter in {place} is for {base}, which is an adapter too, not a model")
+    return base
+
+
+def _task(place: Path, about: AdapterFile) -> Task | None:
+    task = about.task_type
+    if task is not None and task not in TASKS:
+        raise GradleakError(f"the adapter in {place} is for {task[:40]}; {enumerated(list(TASKS))} are audited")
+    return TASKS[task] if task is not None else None
+
+
+def _tensors(place: Path, how: Loading) -> dict[str, Tensor]:
+    files = weight_files(place, WEIGHTS)
+    parts = (
+        [read_tensors(file) for file in files]
+        if files[0].suffix == ".safetensors"
+        else read_foreign(files, how.progress)
+    )
+    return {name: tensor for part in parts for name, tensor in part.items()}
+
+
+def _check_ranks(place: Path, about: AdapterFile, tensors: Mapping[str, Tensor]) -> None:
+    """Before the library makes room for the factors: no rank is above the sides of those that are there."""
+    most = max(size for tensor in tensors.values() for size in (*tensor.shape, 1))
+    for rank in (about.r, *(about.rank_pattern or {}).values()):
+        if not 1 <= rank <= most:
+            raise GradleakError(
+                f"{place / CONFIG}: r: the rank cannot be {rank:,}; its weights have at most {most:,}"
+            )
+
+
+def _known(kind: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that this version of the library has; those of a newer one are left out, as it does itself."""
+    from dataclasses import fields
+
+    names = {field.name for field in fields(kind) if field.init} - {"peft_type", "auto_mapping", "inference_mode"}
+    return {name: value for name, value in settings.items() if name in names}
