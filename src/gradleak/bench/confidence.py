@@ -48,7 +48,7 @@ def readings(
 
 if __name__ == "__main__":
     target = load_text_model(sys.argv[1] if len(sys.argv) > 1 else "minilm")
-    say(f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
+    say(f"| {' | '.join(HEADINGS)} |", f"{'|---' * len(HEADINGS)}|")
     for each in readings(target, sys.argv[2:] or ATTACKS):
         figures = f"{each.steps} | {each.rouge_l:.0f} | {each.confidence:.2f}"
         say(f"| `{each.attack}` | {figures} | {each.text} |")
