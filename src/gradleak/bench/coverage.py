@@ -81,4 +81,4 @@ def table(audits: int = AUDITS) -> str:
 
 
 if __name__ == "__main__":
-    say(table())
+    say(*table().splitlines())
