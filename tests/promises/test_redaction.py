@@ -95,7 +95,7 @@ def test_every_command_that_redacts_is_tried_here():
         for name, command in get_command(app).commands.items()
         if any("--redact" in getattr(parameter, "opts", ()) for parameter in command.params)
     }
-    assert offering == {"audit", "map", "checkpoints", "report", "export", "compare"}
+    assert offering == {"audit", "attack", "map", "checkpoints", "report", "export", "compare"}
 
 
 def test_without_it_the_words_are_there(call, small_model, data, tmp_path):
@@ -123,11 +123,19 @@ def test_audit_of_what_cannot_be_audited(call, small_model, data, tmp_path, kind
     assert MASK in said.err
 
 
-def test_a_bug_shows_no_words(call, small_model, data, tmp_path, monkeypatch):
+def test_a_bug_shows_no_words(call, small_model, data, tmp_path):
     words = ["--model", small_model, "--data", data["good"], "--attack", "telltale:Stumbler", "--redact"]
-    with pytest.raises(BaseException) as stopped:  # noqa: PT011 - a bug may leave as it is
-        call("audit", *words, "--out", tmp_path / "out")
-    assert told(str(stopped.value)) == []
+    assert silent(call("audit", *words, "--out", tmp_path / "out")).code != 0
+
+
+@pytest.mark.parametrize("method", ["telltale:Teller", "bag"])
+def test_attack_of_a_recorded_update(call, small_model, data, tmp_path, method):
+    update, out = tmp_path / "update", tmp_path / "out"
+    call("capture", "--model", small_model, "--data", data["good"], "--out", update)
+    words = ["--model", small_model, "--attack", method, "--redact", "--out", out]
+    assert silent(call("attack", update, *words), out).code == 0
+    truth = tmp_path / "update.truth.json"
+    assert silent(call("attack", update, *words, "--truth", truth), out).code == 0
 
 
 def sweep(place, small_model, data, **changes):

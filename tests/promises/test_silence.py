@@ -58,7 +58,6 @@ def test_every_phase_of_an_audit_has_a_name(small_model):
     phases = "\n".join(heard.names)
     for name in ("loading", "reading data", "making updates", "bag", "control", "scoring the control", "scoring$"):
         assert re.search(name, phases, re.M), name
-    assert heard.names[0] == "reading data"
 
 
 @pytest.mark.parametrize("words", [["verdict"], ["report"], ["export", "--out", "rows.csv"], ["compare"]])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gradleak.attacks.run import attack
 from gradleak.clients.text import Client
+from gradleak.core.output import say
 from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.score import score
@@ -47,7 +48,7 @@ def readings(
 
 if __name__ == "__main__":
     target = load_text_model(sys.argv[1] if len(sys.argv) > 1 else "minilm")
-    print(f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
+    say(f"| {' | '.join(HEADINGS)} |", f"{'|---' * len(HEADINGS)}|")
     for each in readings(target, sys.argv[2:] or ATTACKS):
         figures = f"{each.steps} | {each.rouge_l:.0f} | {each.confidence:.2f}"
-        print(f"| `{each.attack}` | {figures} | {each.text} |", flush=True)
+        say(f"| `{each.attack}` | {figures} | {each.text} |")

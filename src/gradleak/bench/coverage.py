@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from gradleak.core.output import say
 from gradleak.scoring.interval import Interval, mean_interval
 
 TRIALS = (2, 3, 5, 8, 10, 20, 50)
@@ -80,4 +81,4 @@ def table(audits: int = AUDITS) -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    say(*table().splitlines())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gradleak.audits.results import Results
     from gradleak.audits.spec import AuditSpec
+    from gradleak.core.progress import Progress
 
 
 @app.command()
@@ -114,7 +115,7 @@ def score(
 def run_and_show(spec: AuditSpec) -> None:
     limit = spec.time_limit()
 
-    def work(progress: Any) -> Any:
+    def work(progress: Progress) -> Results:
         from gradleak.audits.run import audit as run
 
         return run(spec, budget=limit, progress=progress)

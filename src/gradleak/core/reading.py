@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.privacy import private
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -61,10 +62,10 @@ def read_model(path: Path, kind: type[Model], what: str, most: int = MOST_BYTES,
         json.loads(content, object_pairs_hook=unique)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        where = private(".".join(str(part) for part in first["loc"])) or "the file"  # a table's key may be a word
         problem = f"{where}: {first['msg']}"
     except (ValueError, RecursionError) as error:  # a key given twice, or what only Python's reader stumbles over
-        problem = str(error)
+        problem = private(str(error))
     else:
         return model
     raise GradleakError(f"{path} is not {what}" + (f"; {advice} ({problem})" if advice else f": {problem}"))
