@@ -109,7 +109,9 @@ def test_many_guesses_do_not_keep_a_search_from_looking_at_its_budget(tiny_bert,
     updates = [Client(tiny_bert, ("batch_size",)).update(TEXTS[:2], [0, 1]) for _ in range(8)]
     settings = {"steps": 0, "init_draws": 30, "init_orders": 0, "polish": 0, "prior": "none", "guesses": 12}
     attack(updates, tiny_bert, "lamp-cos", **settings)
-    rows = judged[0]
+    random_words, *starts, answers = judged
+    assert random_words == answers == len(updates)
+    rows = starts[0]
     assert rows > MOST / AT_ONCE
     assert max(judged) <= MOST
-    assert sum(judged) == 30 * rows
+    assert sum(starts) == 30 * rows

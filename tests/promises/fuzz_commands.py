@@ -48,9 +48,9 @@ RIGHT = {
     "--lr": "0.01", "--steps": "1", "--aux": "data.txt",
 }  # fmt: skip
 ARGUMENTS = {
-    "update": ("update", "update", "cut"), "reconstruction": ("found/reconstruction.json",), "names": ("nowhere",),
+    "update": ("update", "update", "cut"), "names": ("nowhere",),
     "truth": ("update.truth.json",), "first": ("results", "cells"), "second": ("results", "cells"),
-    "folder": ("results", "cells"), "folders": ("results", "cells"),
+    "folder": ("results", "cells", "found"), "folders": ("results", "cells"),
 }  # fmt: skip
 WRITES = ("--out", "--json", "--svg")
 PARAMETERS = [
@@ -111,7 +111,7 @@ class Zoo:
             ended = run("sweep", "sweep.yaml", "--executor", "inline", "--out", "cells")
             assert ended.code == 0, ended.err
             self._bad()
-        for name in ("results/results.json", "update/manifest.json", "found/reconstruction.json", "update.truth.json",
+        for name in ("results/results.json", "update/manifest.json", "found/results.json", "update.truth.json",
                      "cells/plan.json"):  # fmt: skip
             self.documents[name] = json.loads((good / name).read_text())
         return self

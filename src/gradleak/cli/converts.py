@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -39,6 +40,8 @@ def convert(
     weights = [value for value in (before, after, lr, steps) if value is not None]
     if len(weights) != (4 if gradient is None else 0):
         raise GradleakError("give either --before and --after, with --lr and --steps, or --gradient")
+    if not re.fullmatch(r"[\w.+-]{1,60}", optimizer):
+        raise GradleakError(f"{optimizer[:60]!r} is no optimizer's name: use letters, digits, '_', '-', '+' and '.'")
     notes = optimizer_note(optimizer)
     spec = load_spec(None, given)
     training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
