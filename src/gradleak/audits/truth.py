@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from gradleak.audits.modality import Truth
 from gradleak.core.errors import GradleakError
+from gradleak.core.reading import read_model
 from gradleak.data.texts import read_data
 
 
@@ -26,11 +25,4 @@ def read_truth(path: Path) -> Truth:
         if len(labels) not in (0, len(rows)) or any(isinstance(row.label, str) for row in rows):
             raise GradleakError(f"{path}: the labels of a truth are class numbers, one for every text or none")
         return Truth(texts=[row.text for row in rows], labels=labels or None)
-    try:
-        return Truth.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise GradleakError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise GradleakError(f"{path} is not a truth file: {where}: {first['msg']}") from error
+    return read_model(path, Truth, "a truth file")

@@ -71,6 +71,39 @@ def read_model(path: Path, kind: type[Model], what: str, most: int = MOST_BYTES,
     raise GradleakError(f"{path} is not {what}" + (f"; {advice} ({problem})" if advice else f": {problem}"))
 
 
+def parse_json(raw: bytes) -> Any:
+    """A JSON text in which no table has a key twice; whatever is wrong with it is a `ValueError`.
+
+    >>> parse_json(b'{"a": [1]}')
+    {'a': [1]}
+    >>> parse_json(b'{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ValueError: it gives 'a' twice
+    """
+    try:
+        parsed = json.loads(raw, object_pairs_hook=unique)
+        json.dumps(parsed, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+    except UnicodeError as error:
+        raise ValueError("it is not text in UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON (line {error.lineno}: {error.msg})") from error
+    except RecursionError as error:
+        raise ValueError("its tables are nested too deeply") from error
+    return parsed
+
+
+def read_json_table(path: Path, most: int) -> dict[str, Any]:
+    """The table that a JSON file of at most so many bytes holds, whoever wrote it."""
+    content = read_bytes(path, most)
+    try:
+        table = parse_json(content)
+    except ValueError as error:
+        raise GradleakError(f"cannot read {path}: {error}") from error
+    if not isinstance(table, dict):
+        raise GradleakError(f"cannot read {path}: it is not a table")
+    return table
+
+
 def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """A table of these pairs, for readers that would take the last of two values for one key.
 

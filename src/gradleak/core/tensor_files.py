@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.json_files import parse_json
+from gradleak.core.reading import parse_json
 
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 50_000

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.foreign import read_foreign
-from gradleak.core.json_files import read_json_table
 from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
 from gradleak.core.progress import Progress
+from gradleak.core.reading import read_json_table
 from gradleak.core.tensor_files import FLOATS, OTHERS, Header, quoted, read_header, read_tensors
 
 # In bytes: of config.json, of a list of shards, and of any other text such as a tokenizer's.

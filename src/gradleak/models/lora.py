@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.foreign import read_foreign
-from gradleak.core.json_files import read_json_table
 from gradleak.core.parameters import validated
+from gradleak.core.reading import read_json_table
 from gradleak.core.tensor_files import quoted, read_tensors
 from gradleak.core.text import enumerated
 from gradleak.models.base import Target
