@@ -91,7 +91,11 @@ def trained(name: str, *, batch: int, steps: int, lora: int | None = None) -> Ca
 
 def long_texts(folder: Path) -> tuple[str, Path]:
     file = folder / "long.txt"
-    file.write_text(" ".join(TEXTS * 3).replace("\n", " ") + "\n")
+    words = " ".join(TEXTS * 3).split()
+    model = load_model("minilm")
+    while len(model.tokenizer(" ".join(words), verbose=False)["input_ids"]) > 512:
+        words = words[:-5]
+    file.write_text(" ".join(words) + "\n")
     return capture("--data", str(file), "--max-tokens", "512", "--batch-size", "1")(folder)
 
 

@@ -163,9 +163,15 @@ def test_a_part_is_late_with_the_whole():
 
 def test_the_main_work_leaves_time_for_closing():
     whole = Budget(100)
-    assert whole.before_closing().seconds == pytest.approx(93, abs=0.5)
+    assert whole.before_closing().seconds == pytest.approx(95.5, abs=0.5)
     assert Budget(1).before_closing().seconds == pytest.approx(0.8, abs=0.05)
     assert Budget().before_closing().seconds is None
+
+
+def test_a_part_has_no_more_left_than_the_whole():
+    assert Budget(10).limited(1000, None).left == pytest.approx(10, abs=0.5)
+    assert Budget(10).limited(None, None).before_closing().seconds == pytest.approx(8.5, abs=0.5)
+    assert Budget().limited(None, 3).left is None
 
 
 def test_closing_ends_after_the_end():

@@ -157,7 +157,7 @@ class Budget:
 
 
 # What closing may take: seconds, and a share of the whole time. The main work leaves at most so much of the rest.
-_CLOSING_SECONDS, _CLOSING_SHARE = 2.0, 0.05
+_CLOSING_SECONDS, _CLOSING_SHARE = 1.5, 0.03
 _RESERVED_SHARE = 0.2
 
 
@@ -195,6 +195,11 @@ class _Part(Budget):
     @property
     def interrupted(self) -> bool:
         return self._whole.interrupted
+
+    @property
+    def left(self) -> float | None:
+        both = [left for left in (super().left, self._whole.left) if left is not None]
+        return min(both) if both else None
 
     @property
     def late(self) -> float:
