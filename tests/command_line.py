@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import unittest.mock
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,9 @@ def run(*words: Any) -> Ended:
     before, code = sys.argv, 0
     sys.argv = ["gradleak", *map(str, words)]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        # Work that a command leaves behind would end this process with it.
+        alive = unittest.mock.patch("gradleak.cli.app.left_behind", return_value=False)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), alive:
             main()
     except SystemExit as stopped:
         code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)

@@ -40,6 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that a test leaves in a call which nothing ends must not end the process with the next command."""
+    monkeypatch.setattr("gradleak.core.supervision._left_behind", [])
+
+
 @pytest.fixture(scope="session")
 def minilm() -> TextModel:
     """The real weights; `make test` has fetched them."""

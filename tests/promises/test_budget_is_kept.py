@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from tiny import tiny_model
 
 from gradleak import Client, attack
 from gradleak.attacks.base import Attack, Reconstruction, Sentence
@@ -61,35 +62,25 @@ def update(tiny_bert):
     return Client(tiny_bert).update(["Rosa moved to ward six."], [0])
 
 
-@pytest.mark.parametrize("kind", [Deaf, Stuck, Catching])
-def test_an_attack_that_does_not_look_is_ended(update, tiny_bert, kind):
+@pytest.mark.parametrize(("kind", "kept"), [(Deaf, ["a part"]), (Stuck, ["a part"]), (Catching, [])])
+def test_an_attack_that_does_not_look_is_ended_and_answers_with_what_it_kept(update, tiny_bert, kind, kept):
     began = time.monotonic()
     (answer,) = attack(update, tiny_bert, f"{kind.__module__}:{kind.__name__}", budget=0.3)
     assert time.monotonic() - began < LONG / 2
     assert answer.status == "budget-exhausted"
-
-
-@pytest.mark.parametrize("kind", [Deaf, Stuck])
-def test_what_it_kept_is_its_answer(update, tiny_bert, kind):
-    (answer,) = attack(update, tiny_bert, f"{kind.__module__}:{kind.__name__}", budget=0.3)
-    assert [sentence.text for sentence in answer.sentences] == ["a part"]
-
-
-def test_one_that_kept_nothing_says_so(update, tiny_bert):
-    (answer,) = attack(update, tiny_bert, f"{__name__}:Catching", budget=0.3)
-    assert not answer.sentences
-    assert [reason.kind for reason in answer.reasons] == ["nothing-yet"]
+    assert [sentence.text for sentence in answer.sentences] == kept
+    assert [reason.kind for reason in answer.reasons] == ([] if kept else ["nothing-yet"])
 
 
 @pytest.mark.parametrize("name", ["exact", "auto", "lamp-cos", "dlg", "subspace", "bag", "film"])
-def test_no_time_at_all(tiny_bert, writer, name):
-    model = writer if name == "film" else tiny_bert
+def test_no_time_at_all(tiny_bert, name):
+    model = tiny_model("gpt2", "causal-lm") if name == "film" else tiny_bert
     update = Client(model).update(["Rosa moved to ward six.", "The loan was refused."], [0, 1])
     (answer,) = attack(update, model, name, budget=0.0)
     assert answer.status in ("completed", "budget-exhausted")
 
 
-@pytest.mark.parametrize("size", [5_000, 100_000])
+@pytest.mark.parametrize("size", [100_000])
 def test_a_batch_size_that_a_manifest_claims_cannot_defeat_it(update, tiny_bert, size):
     known = update.known.model_copy(update={"batch_size": size})
     claimed = type(update)(update.tensors, update.manifest.model_copy(update={"known": known}))
