@@ -301,8 +301,8 @@ def main(count: int) -> None:
         print(f"{name:<16}" + "".join(f"{counts[name, code]:>8}" for code in codes))
     totals = [sum(count for (_, each), count in counts.items() if each == code) for code in codes]
     print(f"{'all':<16}" + "".join(f"{total:>8}" for total in totals))
-    print(f"{sum(totals)} cases, {len(found)} kinds of problems")
-    sys.exit(1 if found else 0)
+    print(f"{sum(totals)} cases, {len(found)} kinds of problems", flush=True)
+    os._exit(1 if found else 0)  # commands that were cut may have left threads behind
 
 
 if __name__ == "__main__":
