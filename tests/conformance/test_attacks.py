@@ -40,7 +40,7 @@ def texts_of(found):
 def test_runs_on_every_family(tiny, name):
     labels = [0, 1] if tiny.task == "classification" else None
     update = Client(tiny, ALL_KNOWN).update(TEXTS[:2], labels)
-    (found,) = attack(update, tiny, name, **QUICK)
+    (found,) = attack(update, tiny, name, polish=2, **QUICK)
     lengths = [n - len(tiny.prefix) - len(tiny.suffix) for n in tiny.encode(TEXTS[:2]).lengths]
     assert [len(s.tokens) for s in found.sentences] == lengths
     assert found.status == "completed"
@@ -236,7 +236,7 @@ def test_labels_and_lengths_that_are_not_told_are_raced(tiny_bert):
 @pytest.mark.parametrize("form", ["average", "unrolled"])
 def test_attacks_weights_that_moved(tiny_bert, form):
     update = Client(tiny_bert, ALL_KNOWN, "fedavg:batch=1,lr=0.01").update(TEXTS[:2], [0, 1])
-    (found,) = attack(update, tiny_bert, "lamp-cos", fedavg=form, **QUICK)
+    (found,) = attack(update, tiny_bert, "lamp-cos", fedavg=form, polish=1, **QUICK)
     assert found.status == "completed"
     assert found.loss <= found.trace[0].loss
 
