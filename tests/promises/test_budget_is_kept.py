@@ -80,6 +80,12 @@ def test_no_time_at_all(tiny_bert, name):
     assert answer.status in ("completed", "budget-exhausted")
 
 
+def test_a_search_without_a_start_invents_no_words(update, tiny_bert):
+    (answer,) = attack(update, tiny_bert, "lamp-cos", budget=0.0)
+    assert answer.sentences == []
+    assert not answer.bag
+
+
 @pytest.mark.parametrize("size", [100_000])
 def test_a_batch_size_that_a_manifest_claims_cannot_defeat_it(update, tiny_bert, size):
     known = update.known.model_copy(update={"batch_size": size})

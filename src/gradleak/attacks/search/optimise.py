@@ -94,6 +94,7 @@ class MatchingSearch:
         self.settled = torch.zeros_like(self.best_loss, dtype=torch.bool)
         self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
         self.answers = torch.zeros_like(self.fixed, dtype=torch.long)
+        self.started = False
         self.polished: Tensor | None = None
 
     def start(self, budget: Budget, progress: Progress) -> None:
@@ -112,6 +113,7 @@ class MatchingSearch:
             progress,
         )
         self.best = self.dummies.embeds.clone()
+        self.started = True
 
     def optimise(self, budget: Budget, progress: Progress, keep: Keep) -> bool:
         """Take all steps; False if the budget ended them early. The best iterate is kept either way."""
@@ -166,9 +168,11 @@ class MatchingSearch:
         self.best_distance[chosen] = distances
 
     def answer(self, update: int) -> Reconstruction:
-        """The best iterate of an update's best row, as text."""
+        """The best iterate of an update's best row, as text; none if the search was ended before its start."""
         row = self._best_row(update)
         known = self.knowledge[row]
+        if not self.started:
+            return Reconstruction(labels=known.labels, lengths=known.lengths, found=known.found)
         tokens, cosines = self.vocabularies[row].nearest(self.best[row][~self.fixed[row]])
         bag: dict[str, float] = {}
         for token, cosine in zip(tokens.tolist(), cosines.tolist(), strict=True):
