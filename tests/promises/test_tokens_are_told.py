@@ -13,11 +13,13 @@ from rich.console import Console
 from tiny import tiny_model
 
 from gradleak import Client, TextModel, attack, audit, judge
+from gradleak.attacks.base import Reconstruction
 from gradleak.audits.results import Results
 from gradleak.core.budget import Budget
 from gradleak.data.texts import Row
 from gradleak.report.build import write_report
 from gradleak.report.terminal import print_results
+from gradleak.report.tokens import in_order
 from gradleak.scoring.named import named
 from gradleak.verdict.show import print_verdict
 
@@ -146,3 +148,9 @@ def test_an_unknown_token_is_never_named() -> None:
 
 def names_of(model: TextModel, tokens: list[int]) -> list[str]:
     return [str(name) for name in model.tokenizer.convert_ids_to_tokens(tokens)]
+
+
+def test_a_token_without_letters_is_listed_last():
+    """A vocabulary, or a results file of somebody else's, may hold a token whose name is empty."""
+    answer = Reconstruction(bag={"": 1.0, "##ing": 1.0, "loan": 1.0}, found=["bag"])
+    assert in_order(answer) == ["loan", "", "##ing"]

@@ -71,12 +71,12 @@ def read_model(path: Path, kind: type[Model], what: str, most: int = MOST_BYTES,
     raise GradleakError(f"{path} is not {what}" + (f"; {advice} ({problem})" if advice else f": {problem}"))
 
 
-def parse_json(raw: bytes) -> Any:
-    """A JSON text in which no table has a key twice; whatever is wrong with it is a `ValueError`.
+def parse_table(raw: bytes) -> dict[str, Any]:
+    """The table of a JSON text in which none has a key twice; whatever is wrong with it is a `ValueError`.
 
-    >>> parse_json(b'{"a": [1]}')
+    >>> parse_table(b'{"a": [1]}')
     {'a': [1]}
-    >>> parse_json(b'{"a": 1, "a": 2}')
+    >>> parse_table(b'{"a": 1, "a": 2}')
     Traceback (most recent call last):
     ValueError: it gives 'a' twice
     """
@@ -89,6 +89,8 @@ def parse_json(raw: bytes) -> Any:
         raise ValueError(f"it is not JSON (line {error.lineno}: {error.msg})") from error
     except RecursionError as error:
         raise ValueError("its tables are nested too deeply") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("it is not a table")
     return parsed
 
 
@@ -96,12 +98,9 @@ def read_json_table(path: Path, most: int) -> dict[str, Any]:
     """The table that a JSON file of at most so many bytes holds, whoever wrote it."""
     content = read_bytes(path, most)
     try:
-        table = parse_json(content)
+        return parse_table(content)
     except ValueError as error:
         raise GradleakError(f"cannot read {path}: {error}") from error
-    if not isinstance(table, dict):
-        raise GradleakError(f"cannot read {path}: it is not a table")
-    return table
 
 
 def unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -22,11 +22,10 @@ import torch
 from gradleak.core.assets import cache_folder
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
+from gradleak.core.reading import read_text
 
 SIZE = 32  # bytes
 KEY_FILE = "client.key"
-# Files that may hold a secret are small but for results, which hold texts and images.
-MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -110,18 +109,12 @@ def _number(secret: Secret) -> int:
 
 def read_secret(path: str | Path) -> Secret:
     """The secret that a file holds: a truth file, `results.json`, or hexadecimal digits alone."""
-    place = Path(path)
-    try:
-        if not place.is_file() or place.stat().st_size > MOST_BYTES:
-            raise GradleakError(f"{place} holds no secret: it is no file, or far too large")
-        text = place.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: no text, or a name that no file can have
-        raise GradleakError(f"{place} holds no secret: {getattr(error, 'strerror', None) or 'not text'}") from error
+    text = read_text(Path(path))
     try:
         return Secret.parse(_written(text))
     except (GradleakError, ValueError, RecursionError) as error:
         raise GradleakError(
-            f"{place} holds no secret; give a truth file, results.json that are not redacted, or {2 * SIZE} "
+            f"{path} holds no secret; give a truth file, results.json that are not redacted, or {2 * SIZE} "
             "hexadecimal digits"
         ) from error
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.reading import parse_json
+from gradleak.core.reading import parse_table
 
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 50_000
@@ -54,11 +54,9 @@ def read_header(path: Path, types: Mapping[str, int] = FLOATS) -> Header:
 
 def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
     try:
-        header = parse_json(raw)
+        header = parse_table(raw)
     except ValueError as error:
         raise GradleakError(f"{path} is not a safetensors file: its header cannot be read: {error}") from error
-    if not isinstance(header, dict):
-        raise GradleakError(f"{path} is not a safetensors file: its header is not a table")
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 

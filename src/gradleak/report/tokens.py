@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.results import Results, Trial
+from gradleak.core.console import SafeConsole
 from gradleak.core.text import counted
 from gradleak.scoring.named import Named
 from gradleak.verdict.attempts import cells_of
@@ -38,7 +37,7 @@ def in_order(answer: Reconstruction) -> list[str]:
     """The tokens of a bag, best first: by score, then by how often they may occur, then words before their parts."""
 
     def place(token: str) -> tuple[float, int, bool, str]:
-        return -answer.bag[token], -answer.counts.get(token, 0), not readable(token)[0].isalnum(), token
+        return -answer.bag[token], -answer.counts.get(token, 0), not readable(token)[:1].isalnum(), token
 
     return sorted(answer.bag, key=place)
 
@@ -63,19 +62,19 @@ def token_table(answer: Reconstruction, limit: int = PRINTED) -> Table | None:
     ordered = in_order(answer)
     for token in ordered[:limit]:
         times = f"{answer.counts[token]} ×" if token in answer.counts else "–"
-        table.add_row(Text(readable(token)), f"{answer.bag[token]:.2f}", times)
+        table.add_row(readable(token), f"{answer.bag[token]:.2f}", times)
     if len(ordered) > limit:
         table.caption = f"{len(ordered) - limit} more in results.json"
     return table
 
 
-def print_tokens(trial: Trial, console: Console) -> None:
+def print_tokens(trial: Trial, console: SafeConsole) -> None:
     """The tokens of one trial, and the names and numbers that they make."""
     table = token_table(trial.reconstruction)
     if table is not None:
         console.print(table)
     if trial.named is not None and trial.named.which:
-        console.print(Text(f"Names and numbers among them: {', '.join(trial.named.which)}"))
+        console.print(f"Names and numbers among them: {', '.join(trial.named.which)}")
 
 
 def token_lists(results: Sequence[Results]) -> list[TokenList]:
