@@ -51,7 +51,7 @@ assets: setup
 $(INTEGRATIONS)/ready: pyproject.toml Makefile
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
-	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray]" "$(FLOWER)" accelerate hatchling pytest pytest-xdist hypothesis
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray,lora]" "$(FLOWER)" accelerate hatchling pytest pytest-xdist hypothesis
 	touch $@
 
 clean:

@@ -10,13 +10,20 @@ The flow is one line: a client makes an update, an attack reads it, the reconstr
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from gradleak.core.errors import GradleakError
 from gradleak.version import __version__
 
+# Some virtual machines announce tile instructions (AMX) and die of them, in the first product of half precision.
+# Nothing here is faster by them; whoever wants them sets the variable.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
 if TYPE_CHECKING:
     from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
+    from gradleak.attacks.contains.result import Candidate, Containment
+    from gradleak.attacks.contains.run import contains
     from gradleak.attacks.inversion.train_text import train_inverter
     from gradleak.attacks.run import attack
     from gradleak.audits.results import Results, load_results
@@ -54,6 +61,8 @@ if TYPE_CHECKING:
 # Imported on first use: torch and transformers take seconds to load, and `gradleak --help` needs neither.
 _HOMES = {
     "gradleak.attacks.base": ("Attack", "AttackContext", "AttackOptions", "Reconstruction", "Sentence"),
+    "gradleak.attacks.contains.result": ("Candidate", "Containment"),
+    "gradleak.attacks.contains.run": ("contains",),
     "gradleak.attacks.inversion.train_text": ("train_inverter",),
     "gradleak.attacks.run": ("attack",),
     "gradleak.audits.results": ("Results", "load_results"),
@@ -103,7 +112,9 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "write_report",
     # its steps
     "Budget",
+    "Candidate",
     "Client",
+    "Containment",
     "ImageClient",
     "ImageModel",
     "Pictures",
@@ -114,6 +125,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "TextModel",
     "Update",
     "attack",
+    "contains",
     "load_model",
     "load_update",
     "read_pictures",

@@ -47,6 +47,7 @@ def test_version_and_listings_are_quick_and_complete():
     assert run("--version").stdout.startswith("gradleak 0.")
     assert "lamp-cos" in run("attacks").stdout
     assert "distilbert" in run("models").stdout
+    assert "--lora r=32,alpha=64,targets=query+value,dropout=0.075" in run("clients").stdout
     assert "wikitext2" in run("assets", "list").stdout
     assert Path(run("assets", "path", "minilm").stdout.strip()).is_dir()
 
@@ -227,3 +228,34 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, captured, tmp_path, words
     assert len(shown.strip().splitlines()) == 1, shown
     left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
     assert not left
+
+
+def test_adapters_go_through_capture_attack_and_score(folder, tmp_path):
+    """The same text is the same model in every command; another one is refused."""
+    pytest.importorskip("peft")
+    rule = ("--client", "adamw:lr=1e-3,clip=1", "--lora", "r=4,b=0.1")
+    done = run("capture", "--model", folder, *rule, "--batch-size", 2, "--out", tmp_path / "update")
+    assert done.returncode == 0, done.stderr
+    update = load_update(tmp_path / "update")
+    assert all("lora_" in name for name in update.tensors)
+    assert str(update.manifest.client) == "adamw:epochs=1,batch=1,lr=0.001,clip=1"
+    attack = ("attack", tmp_path / "update", "--model", folder, "--attack", "bag")
+    done = run(*attack, "--lora", "r=4,b=0.1", "--out", tmp_path / "attacked")
+    assert done.returncode == 0, done.stderr
+    assert "Fresh LoRA adapters" in done.stdout + done.stderr
+    for other in ([], ["--lora", "r=4,b=0.2"], ["--lora", "r=8"]):
+        refused = run(*attack, *other)
+        assert refused.returncode == 2
+        told = [line for line in refused.stderr.splitlines() if line.startswith("gradleak: ")]
+        assert told == refused.stderr.splitlines()[-1:]  # a busy machine shows progress before
+
+
+def test_an_audit_of_adapters_says_so(folder, tmp_path):
+    pytest.importorskip("peft")
+    rule = ("--client", "adamw:lr=1e-3", "--lora", "r=4")
+    done = run("audit", "--model", folder, *rule, "--attack", "bag", "--trials", 1, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    results = load_results(tmp_path / "out")
+    assert any("Fresh LoRA adapters (r=4,alpha=8,targets=query+value)" in note for note in results.scenario.notes)
+    shown = " ".join(done.stdout.split())
+    assert "by 1 step of AdamW (1 epoch, 1 sentence a step, step size 0.001, weight decay 0.01" in shown

@@ -119,6 +119,16 @@ def test_withheld_tensors_do_not_move_and_others_do(model, rule):
     assert "score.weight" in moved
 
 
+@pytest.mark.parametrize("rule", ["adamw:batch=2,lr=1e-3,clip=1", "fedavg:batch=2,lr=0.01,momentum=0.9,wire=bf16"])
+def test_rounds_train_by_the_clients_rule(model, rule):
+    settings = RoundSettings(**{**QUICK, "rounds": 30})
+    learner = TextLearner(ROWS, model)
+    train, test = split(learner.pool(64), settings, seed=0)
+    trained = federate(learner, model, train, settings, client=rule)
+    before, after = (learner.quality(each, test)["accuracy"] for each in (model, trained))
+    assert after > before
+
+
 def test_steps_do_not_depend_on_the_size_of_updates(model):
     """FedAvg differences of any step size are pseudo-gradients: Adam takes their direction."""
     settings = RoundSettings(**{**QUICK, "rounds": 3})

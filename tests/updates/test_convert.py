@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from collections import OrderedDict
@@ -20,8 +21,8 @@ from gradleak.core.tensor_files import read_header
 from gradleak.core.unpack import unpack
 from gradleak.models.load import save_model
 from gradleak.updates.client_rule import ClientRule
-from gradleak.updates.convert import SPLIT, convert_gradient, convert_weights
-from gradleak.updates.integrations.recording import optimizer_note
+from gradleak.updates.convert import convert_gradient, convert_weights
+from gradleak.updates.rule_options import SPLIT, RuleOptions, optimizer_note
 
 LABELS = [0, 1, 1]
 RULE = ClientRule.parse("fedavg:epochs=2,batch=3,lr=0.1")
@@ -59,18 +60,22 @@ def test_weights_before_and_after(model, tmp_path):
         tmp_path / "update",
     ]
     for words, message in (
-        (pair[:2] + pair[4:], "either --before and --after"),
-        ([*pair, "--gradient", tmp_path / "after.pt"], "either --before and --after"),
-        (pair, "with --lr and --steps"),
-        (["--gradient", tmp_path / "after.pt", "--lr", 0.1, *pair[4:]], "either --before and --after"),
+        (pair[:2] + pair[4:], "either --after, and --before"),
+        ([*pair, "--gradient", tmp_path / "after.pt"], "either --after, and --before"),
+        (pair, "the step size of the training is not known"),
+        ([*pair, "--lr", 0.1], "give --steps or --epochs"),
+        ([*pair, "--lr", 0.1, "--client", "fedavg:steps=2"], "give it or --lr, not both"),
+        ([*pair, "--client", "fedsgd"], "sends a gradient"),
+        (["--gradient", tmp_path / "after.pt", "--lr", 0.1, *pair[4:]], "--lr belongs to weights"),
+        (["--gradient", tmp_path / "after.pt", "--client", "adamw", *pair[4:]], "sends weights"),
     ):
         with pytest.raises(GradleakError, match=message):
             command("--model", folder, *words)
-    command("--model", folder, *pair, "--lr", 0.1, "--steps", 2, "--batch-size", 3, "--optimizer", "adamw")
+    command("--model", folder, *pair, "--lr", 0.1, "--steps", 2, "--batch-size", 3, "--optimizer", "lion")
     assert not (tmp_path / "update.model").exists()
     update = load_update(tmp_path / "update", model)
     assert update.manifest.client == RULE
-    assert update.manifest.notes == (SPLIT, *optimizer_note("adamw"))
+    assert update.manifest.notes == (*optimizer_note("lion"), SPLIT)
     assert update.known == ours.known
     assert update.local_steps == ours.local_steps == 2
     for name, tensor in update.tensors.items():
@@ -82,13 +87,68 @@ def test_weights_that_are_not_the_models_come_with_a_model(model, tmp_path):
     after, _ = moved(start)
     torch.save({"epoch": 3, "state_dict": start.module.state_dict()}, tmp_path / "before.pt")
     torch.save({"model_state_dict": after}, tmp_path / "after.pt")
-    folder, new = convert_weights(
-        model, tmp_path / "before.pt", tmp_path / "after.pt", tmp_path / "update", lr=0.1, steps=2
-    )
-    assert new == tmp_path / "update.model"
-    load_update(folder, load_model(new))
+    options = RuleOptions(settings={"lr": 0.1, "steps": 2})
+    done = convert_weights(model, tmp_path / "before.pt", tmp_path / "after.pt", tmp_path / "update", options)
+    assert done.model == tmp_path / "update.model"
+    load_update(done.update, load_model(done.model))
     with pytest.raises(GradleakError, match="other weights"):
-        load_update(folder, model)
+        load_update(done.update, model)
+
+
+def test_without_weights_before_the_training_began_with_the_model(model, tmp_path):
+    after, ours = moved(model)
+    save_file(after, tmp_path / "after.safetensors")
+    options = RuleOptions("fedavg:epochs=2,batch=3,lr=0.1", sentences=3)
+    done = convert_weights(model, None, tmp_path / "after.safetensors", tmp_path / "update", options)
+    assert done.model is None
+    update = load_update(done.update, model)
+    assert update.manifest == ours.manifest
+    assert all(torch.allclose(tensor, ours.tensors[name], atol=1e-6) for name, tensor in update.tensors.items())
+
+
+@pytest.mark.parametrize("form", ["sharded", "sharded .bin", ".bin", ".pt", ".pth", "bf16", "fp16", "both"])
+def test_a_folder_holds_weights_in_any_form(model, tmp_path, form):
+    """The same update comes out, up to the precision that the folder has."""
+    after, ours = moved(model)
+    whole, halves = tmp_path / "after", (dict(list(after.items())[::2]), dict(list(after.items())[1::2]))
+    whole.mkdir()
+    torch.save({"exp_avg": torch.ones(2)}, whole / "optimizer.pt")  # no weights, though it ends like some
+    if form.startswith("sharded"):
+        kind, write = (".bin", torch.save) if ".bin" in form else (".safetensors", save_file)
+        stem = "pytorch_model" if kind == ".bin" else "model"
+        names = [f"{stem}-{number}{kind}" for number in (1, 2)]
+        for part, name in zip(halves, names, strict=True):
+            write(part, whole / name)
+        table = {name: file for part, file in zip(halves, names, strict=True) for name in part}
+        (whole / f"{stem}{kind}.index.json").write_text(json.dumps({"weight_map": table}))
+    elif form in ("bf16", "fp16"):
+        kind = torch.bfloat16 if form == "bf16" else torch.float16
+        save_file({name: tensor.to(kind) for name, tensor in after.items()}, whole / "model.safetensors")
+    elif form == "both":
+        save_file(after, whole / "model.safetensors")
+        torch.save(after, whole / "pytorch_model.bin")
+    else:
+        torch.save(after, whole / ("pytorch_model.bin" if form == ".bin" else f"weights{form}"))
+    options = RuleOptions("fedavg:epochs=2,batch=3,lr=0.1", sentences=3)
+    done = convert_weights(model, None, whole, tmp_path / "update", options)
+    assert (done.rule.wire, done.rule.precision) == ((form, "fp32") if form in ("bf16", "fp16") else ("fp32", "fp32"))
+    error = {"bf16": 2e-2, "fp16": 2e-3}.get(form, 1e-6)
+    update = load_update(done.update, model)
+    assert all(torch.allclose(tensor, ours.tensors[name], atol=error) for name, tensor in update.tensors.items())
+
+
+def test_a_folder_without_weights_or_with_two_kinds_is_refused(model, tmp_path):
+    after, _ = moved(model)
+    (tmp_path / "empty").mkdir()
+    two = tmp_path / "two"
+    two.mkdir()
+    save_file(after, two / "model.safetensors")
+    torch.save({name: tensor + 1 for name, tensor in after.items()}, two / "pytorch_model.bin")
+    options = RuleOptions("fedavg:epochs=2,batch=3,lr=0.1", sentences=3)
+    for place, message in ((tmp_path / "empty", "holds no weights"), (two, "which disagree; name the one you mean")):
+        with pytest.raises(GradleakError, match=message):
+            convert_weights(model, None, place, tmp_path / "update", options)
+    assert not (tmp_path / "update").exists()
 
 
 def test_a_gradient_listed_as_autograd_gives_it(model, tmp_path):

@@ -20,6 +20,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "lamp-l2": "gradleak.attacks.search.lamp:LampL2",
         "lamp-l2l1": "gradleak.attacks.search.lamp:LampL2L1",
         "lti": "gradleak.attacks.inversion.attack:Lti",
+        "soft": "gradleak.attacks.soft.attack:Soft",
         "subspace": "gradleak.attacks.search.subspace:Subspace",
         "tag": "gradleak.attacks.search.tag:Tag",
     },

@@ -22,13 +22,14 @@ from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.search.lamp import LampCos
 from gradleak.attacks.search.matching_attack import MatchingAttack
 from gradleak.attacks.search.subspace import Subspace
+from gradleak.attacks.soft.attack import Soft
 from gradleak.attacks.spans.certify import attention_parts
 from gradleak.core.budget import Stopped, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.supervision import supervised
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.text import TextModel
-from gradleak.updates.gradient import as_gradient
+from gradleak.updates.gradient import Undone, undo
 from gradleak.updates.update import Update
 
 # The share of the time that naming the tokens may take. It comes first: where no sentence can be read, the tokens are
@@ -38,6 +39,8 @@ BAG_SHARE = 0.2
 EXACT_SHARE = 0.6
 # The share of the time left after that for writing.
 FILM_SHARE = 0.6
+# Before it, the share that soft spans may take of an update of adapters: theirs is most of the evidence.
+SOFT_SHARE = 0.7
 
 
 class AutoOptions(AttackOptions):
@@ -54,7 +57,7 @@ class Auto(Attack):
     """
 
     name = "auto"
-    summary = "bag and exact first, then film (language models), subspace or LAMP on the rest; says what failed"
+    summary = "bag and exact first, then soft (LoRA), film (language models), subspace or LAMP; says what failed"
     Options = AutoOptions
     options: AutoOptions
 
@@ -63,11 +66,12 @@ class Auto(Attack):
         return self.options.prior
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
-        gradients = [as_gradient(update) for update in updates]
+        undone = [undo(update, model) for update in updates]
+        gradients = [each.gradient for each in undone]
         bags = self._name(gradients, model, context)
         context = replace(context, keep=_keep_tokens(context, bags, model))
-        outcomes, answers = self._prove(gradients, model, context)
-        written = self._write(gradients, outcomes, model, context, answers)
+        outcomes, answers = self._prove(undone, model, context)
+        written = self._write(updates, outcomes, model, context, answers)
         budget = context.budget
         for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, answers, written):
             if budget.over:  # matching was still to come, so the attack is not complete
@@ -102,14 +106,14 @@ class Auto(Attack):
         return bags
 
     def _prove(
-        self, gradients: Sequence[Update], model: TextModel, context: AttackContext
+        self, undone: Sequence[Undone], model: TextModel, context: AttackContext
     ) -> tuple[list[Outcome], list[Reconstruction]]:
         outcomes, answers, progress = [], [], context.progress
-        progress.begin(f"{self.name}: {Exact.name}", len(gradients), "updates")
-        for number, (gradient, seed) in enumerate(zip(gradients, context.seeds, strict=True)):
+        progress.begin(f"{self.name}: {Exact.name}", len(undone), "updates")
+        for number, (each, seed) in enumerate(zip(undone, context.seeds, strict=True)):
             # A hard update must not take the others' time.
-            own = context.budget.part(EXACT_SHARE / (len(gradients) - number))
-            work = functools.partial(recover, gradient, model, seed, own, show_in(progress, number))
+            own = context.budget.part(EXACT_SHARE / (len(undone) - number))
+            work = functools.partial(recover, each, model, seed, own, show_in(progress, number))
             try:
                 outcome = supervised(work, own)
             except Stopped:  # by its share; if all of the time is over, the attack itself is stopped
@@ -124,7 +128,7 @@ class Auto(Attack):
 
     def _write(
         self,
-        gradients: Sequence[Update],
+        updates: Sequence[Update],
         outcomes: Sequence[Outcome],
         model: TextModel,
         context: AttackContext,
@@ -137,31 +141,50 @@ class Auto(Attack):
         """
         if model.task != "causal-lm" or context.budget.over:
             return set()
-        unproved = [n for n, outcome in enumerate(outcomes) if not outcome.complete and not outcome.sentences]
+        written: set[int] = set()
         film = Film()
-        share = context.for_updates(unproved).with_budget(context.budget.part(FILM_SHARE))
-        portions = share.portions([gradients[n] for n in unproved], film.at_once)
-        attempts = [answer for portion, own in portions for answer in self._written(film, portion, model, own)]
-        written = set()
-        for number, more in zip(unproved, attempts, strict=True):
-            # Without shares it judges by the model alone, and is never as sure as this.
-            sure = [sentence for sentence in more.sentences if sentence.confidence >= film.options.keep]
-            if sure:
-                answers[number] = _merged(answers[number], more.model_copy(update={"sentences": sure}), film.name)
-                written.add(number)
-            else:
-                answers[number].add_reasons(Reason(kind="nothing-written"))
-                answers[number] = answers[number].model_copy(update={"status": _ended(answers[number], more)})
+        # Adapters show their tokens and a part of every state; what `soft` cannot read of them, `film` may.
+        writers: list[tuple[Attack, float]] = [(film, FILM_SHARE)]
+        if model.has_adapters:
+            writers.insert(0, (Soft(), SOFT_SHARE))
+        for writer, part in writers:
+            nothing = [n for n, o in enumerate(outcomes) if not o.complete and not o.sentences and n not in written]
+            # Of adapters exact recovery has no last tokens, without which nothing is proved.
+            unproved = nothing if writer is film else [n for n, own in enumerate(answers) if not _all_proved(own)]
+            if not unproved or context.budget.over:
+                break
+            share = context.for_updates(unproved).with_budget(context.budget.part(part))
+            portions = share.portions([updates[n] for n in unproved], writer.at_once)
+            attempts = [answer for portion, own in portions for answer in self._written(writer, portion, model, own)]
+            for number, more in zip(unproved, attempts, strict=True):
+                # Without shares film judges by the model alone, and is never as sure as this.
+                sure = [s for s in more.sentences if writer is not film or s.confidence >= film.options.keep]
+                if sure:
+                    kept = more.model_copy(update={"sentences": sure})
+                    before = answers[number] if writer is film else _without_repeats(answers[number], sure)
+                    answers[number] = _merged(before, kept, writer.name)
+                    written.add(number)
+                else:
+                    reasons = [Reason(kind="nothing-written")] if writer is film else more.reasons
+                    answers[number].add_reasons(*reasons)
+                    answers[number] = answers[number].model_copy(update={"status": _ended(answers[number], more)})
         return written
 
     def _written(
-        self, film: Film, portion: Sequence[Update], model: TextModel, own: AttackContext
+        self, writer: Attack, portion: Sequence[Update], model: TextModel, own: AttackContext
     ) -> list[Reconstruction]:
+        """What a writer makes of some updates; if it is ended before, the best that it had."""
+        kept: dict[int, Reconstruction] = {}
+
+        def keep(number: int, answer: Reconstruction, final: bool = False) -> None:
+            kept[number] = answer
+
+        watched = replace(own, keep=keep)
         try:
-            return supervised(functools.partial(film.run, portion, model, own), own.budget)
+            return supervised(functools.partial(writer.run, portion, model, watched), own.budget)
         except Stopped:
-            cut = reason_fields([Reason(kind="stage-cut", about=film.name)])
-            return [Reconstruction(status=own.budget.reason, **cut) for _ in portion]
+            cut = Reconstruction(**reason_fields([Reason(kind="stage-cut", about=writer.name)]))
+            return [kept.get(n, cut).model_copy(update={"status": own.budget.reason}) for n in range(len(portion))]
 
     def _plan(
         self,
@@ -208,6 +231,17 @@ def _reservations(rest: Update, model: TextModel, hinted: bool) -> list[Reason]:
     tokens = sum(lengths) if lengths else (rest.known.size or 1) * shortest_sentence(model)
     little = too_little(rest, model, tokens)
     return [*reasons, little] if little else reasons
+
+
+def _all_proved(answer: Reconstruction) -> bool:
+    return bool(answer.sentences) and all(sentence.certified for sentence in answer.sentences)
+
+
+def _without_repeats(answer: Reconstruction, better: Sequence[Sentence]) -> Reconstruction:
+    """An answer without the sentences of which others give more: those that only lack their end."""
+    begun = [sentence.tokens for sentence in better]
+    kept = [s for s in answer.sentences if not any(own[: len(s.tokens)] == s.tokens for own in begun)]
+    return answer.model_copy(update={"sentences": kept, "lengths": None})
 
 
 def _beside(

@@ -33,7 +33,7 @@ class Bag(Attack):
     at_once = 1
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
-        return [self.read(as_gradient(update), model, context.budget) for update in updates]
+        return [self.read(as_gradient(update, model), model, context.budget) for update in updates]
 
     def read(self, gradient: Update, model: TextModel, budget: Budget) -> Reconstruction:
         """The tokens of one gradient."""

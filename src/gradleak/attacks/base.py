@@ -70,6 +70,9 @@ class Reconstruction(BaseModel):
     counts: dict[str, int] = Field(default_factory=dict, description="how often each token of the bag may occur")
     notes: list[str] = Field(default_factory=list, description="what the attack could not do, and why")
     reasons: list[Reason] = Field(default_factory=list, description="the same as facts: a kind and its numbers")
+    undone: list[str] = Field(
+        default_factory=list, description="what was undone of the client's optimiser, and what could not be"
+    )
     loss: float | None = Field(default=None, description="the attack's own objective at its answer")
     trace: list[TracePoint] = Field(default_factory=list)
     seconds: float = 0.0

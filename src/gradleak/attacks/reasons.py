@@ -37,6 +37,8 @@ Kind = Literal[
     "nothing-yet",
     "stage-cut",
     "tokens-unknown",
+    "states-missing",
+    "tokens-missing",
 ]
 
 TEXTS: dict[Kind, str] = {
@@ -65,6 +67,8 @@ TEXTS: dict[Kind, str] = {
     "size-unknown": "matching was not tried: it needs the batch size, which is not known",
     "nothing-yet": "the attack was ended before it had read anything",
     "stage-cut": "{about} was ended by its share of the time before it had an answer",
+    "states-missing": "soft was skipped: the update shows nothing of what layers above the first attention saw",
+    "tokens-missing": "soft was skipped: the tokens of the batch do not show",
     "tokens-unknown": "the tokenizer does not know what was written in {tokens:.0f} places of the recovered "
     "sentences, and no certificate covers it",
 }

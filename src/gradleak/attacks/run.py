@@ -20,6 +20,7 @@ from gradleak.core.supervision import supervised
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
 from gradleak.models.image import ImageModel
+from gradleak.updates.rule_notes import rule_notes
 from gradleak.updates.update import Update
 
 
@@ -86,7 +87,10 @@ def run_attack(
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}
-        reconstructions += [answer.model_copy(update=cost) for answer in answers]
+        reconstructions += [
+            answer.model_copy(update={**cost, "undone": rule_notes(update, model)})
+            for update, answer in zip(portion, answers, strict=True)
+        ]
     return reconstructions
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, Reconstruction
+from gradleak.audits.membership import CandidateLists
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget
@@ -101,6 +102,10 @@ class Modality(ABC, Generic[Model, Data, Batch]):
     @abstractmethod
     def batch(self, truth: Truth, model: Model) -> Batch:
         """The batch of a truth file, which is refused if it cannot be one of this model."""
+
+    def candidate_lists(self, spec: AuditSpec, data: Data, model: Model) -> CandidateLists | None:
+        """What asks a server about candidates; None where the spec does not."""
+        return None
 
     # --- the honest side --------------------------------------------------------------------------
 

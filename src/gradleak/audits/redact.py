@@ -11,6 +11,7 @@ from collections.abc import Callable
 from gradleak.attacks.base import Reconstruction
 from gradleak.audits.results import Results, Trial
 from gradleak.models.tasks import Modality
+from gradleak.scoring.membership import TrialCandidates
 from gradleak.scoring.named import Named
 
 _WORD = re.compile(r"[^\W_]+")
@@ -63,9 +64,17 @@ def _masked(trial: Trial) -> Trial:
             "truth": [mask(text) for text in trial.truth],
             "named": _only_counts(trial.named),
             "control_named": _only_counts(trial.control_named),
+            "candidates": _masked_candidates(trial.candidates, mask),
             "reconstruction": _masked_answer(trial.reconstruction, mask),
         }
     )
+
+
+def _masked_candidates(listed: TrialCandidates | None, mask: _Masker) -> TrialCandidates | None:
+    if listed is None:
+        return None
+    hidden = [each.model_copy(update={"text": mask(each.text)}) for each in listed.candidates]
+    return listed.model_copy(update={"candidates": hidden})
 
 
 def _only_counts(named: Named | None) -> Named | None:

@@ -20,6 +20,7 @@ from gradleak.models.base import Target
 from gradleak.models.selection import count_parameters, share_of
 from gradleak.models.tasks import MODALITY_OF, Modality, TargetTask
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.membership import Confirmed, TrialCandidates
 from gradleak.scoring.metrics import counts_of, figure, format_score, labels_of
 from gradleak.scoring.named import Named
 from gradleak.scoring.pieces import Pieces
@@ -66,6 +67,8 @@ class Scenario(_Model):
     task: TargetTask
     model_fingerprint: str
     parameters: int
+    adapters: str | None = Field(default=None, description="settings of the LoRA adapters that were trained, if any")
+    lora: str | None = Field(default=None, description="the same of fresh ones, as --lora takes them")
     data: str
     data_rows: int
     auxiliary: int | None = Field(default=None, description="images of the same kind that the attacker holds")
@@ -137,6 +140,9 @@ class Trial(_Model):
     )
     signal: float | None = Field(default=None, description="norm of the update without the noise of defences")
     noise: float | None = Field(default=None, description="norm that this noise is expected to have; 0 for none")
+    candidates: TrialCandidates | None = Field(
+        default=None, description="what a server that has a list makes of it; null if not asked, or for lack of time"
+    )
     seconds: float
     peak_memory_mb: float | None
 
@@ -156,7 +162,7 @@ class Trial(_Model):
 class Results(_Model):
     """One audit."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = Field(default=2, description="1 in results of older versions")
     created: str
     status: StopReason
     redacted: bool = False
@@ -167,6 +173,9 @@ class Results(_Model):
     summary: dict[str, Interval]
     control: dict[str, Interval]
     found: dict[str, Interval] = Field(default_factory=dict, description="labels and lengths the attack had to find")
+    confirmed: Confirmed | None = Field(
+        default=None, description="what a server that has candidates confirms; null if that was not asked"
+    )
     secret: str | None = Field(
         default=None,
         description="that the clients' dropout and noise came from: `--secret` takes this file and repeats the audit "

@@ -10,7 +10,7 @@ from gradleak.scoring.metrics import find_metric, in_order, known_metrics
 from gradleak.scoring.score import Pair
 
 if TYPE_CHECKING:
-    from gradleak.audits.results import Results
+    from gradleak.audits.results import Results, Trial
 
 Row = dict[str, Any]
 
@@ -24,6 +24,7 @@ def pair_rows(results: Results) -> list[Row]:
             "trial": trial.index + 1,
             "status": trial.status,
             **line_of(number, pair, {name: _rounded(name, pair) for name in names}),
+            **(_candidate(trial, pair) if results.confirmed is not None else {}),
             "seconds": round(trial.seconds, 2),
         }
         for trial in results.trials
@@ -53,6 +54,16 @@ def _sentence(number: int, pair: Pair, scores: Row) -> Row:
         "names": None if pieces is None else pieces.names.total,
         "numbers_found": None if pieces is None else pieces.numbers.found,
         "numbers": None if pieces is None else pieces.numbers.total,
+    }
+
+
+def _candidate(trial: Trial, pair: Pair) -> Row:
+    """What a server that had the sentence among candidates made of it."""
+    listed = [] if trial.candidates is None else trial.candidates.candidates
+    own = next((each for each in listed if each.member and each.text == pair.truth), None)
+    return {
+        "candidate_score": None if own is None or own.score is None else round(own.score, 3),
+        "false_alarm_rate": None if own is None else own.false_alarm_rate,
     }
 
 

@@ -35,6 +35,7 @@ from gradleak.core.secret import Secret, read_secret, user_secret
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
 from gradleak.models.load import load_model, modality_of_source
+from gradleak.scoring.membership import TrialCandidates
 from gradleak.scoring.metrics import prepare_metrics
 from gradleak.updates.update import Update
 
@@ -42,6 +43,8 @@ from gradleak.updates.update import Update
 UPDATES_SHARE = 0.3
 # The share of the time that making updates may take before it is the attack's turn.
 MAKING_SHARE = 0.3
+# The share of an attack's time that is kept for candidates, where they are asked for.
+CANDIDATES_SHARE = 0.3
 
 
 def audit(
@@ -94,7 +97,14 @@ def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, pr
 
 def load_target(spec: AuditSpec, progress: Progress = SILENT) -> Target:
     """The model of a spec."""
-    return load_model(spec.model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress)
+    return load_model(
+        spec.model,
+        task=spec.task,
+        num_labels=spec.num_labels,
+        lora=spec.lora,
+        device=spec.device,
+        progress=progress,
+    )
 
 
 @dataclass(frozen=True)
@@ -144,22 +154,45 @@ def audit_together(
             continue
         own = attacking.part(len(waiting) / sum(map(len, portions[number:]))) if len(portions) > 1 else attacking
         context = AttackContext(
-            [side.attack_seeds[i] for side, i in portion], own, progress, _auxiliary({side for side, _ in portion})
+            [side.attack_seeds[i] for side, i in portion],
+            _before_candidates(own, portion),
+            progress,
+            _auxiliary({side for side, _ in portion}),
         )
         answers = run_attack(method, updates, model, context)
         trials = [
             side.attacked(i, update, answer)
             for (side, i), update, answer in zip(portion, updates, answers, strict=True)
         ]
+        candidates = _candidates(portion, updates, own, progress)
         data = [side.case.data for side, _ in portion]
         controls = modality_of(model).control(method, trials, model, data, closing, progress)
         progress.begin("scoring", len(trials), "trials")
-        for done, ((side, i), trial, control) in enumerate(zip(portion, trials, controls, strict=True), start=1):
-            side.measure(i, trial, control, closing)
+        scored = zip(portion, trials, controls, candidates, strict=True)
+        for done, ((side, i), trial, control, listed) in enumerate(scored, start=1):
+            side.measure(i, trial, control, listed, closing)
             progress.advance(done)
         progress.end()
         measured([(sides.index(side), side.trials[i]) for side, i in portion])
     return [side.results(method, budget.reason) for side in sides]
+
+
+def _before_candidates(budget: Budget, portion: Waiting) -> Budget:
+    """The attack's time without what candidates may take; its steps are its own."""
+    if budget.left is None or all(side.lists is None for side, _ in portion):
+        return budget
+    return budget.limited((1 - CANDIDATES_SHARE) * budget.left, None)
+
+
+def _candidates(
+    portion: Waiting, updates: Sequence[Update], budget: Budget, progress: Progress
+) -> list[TrialCandidates | None]:
+    """What a server that has candidates makes of every trial, each with its share of the time that is left."""
+    shares = range(len(portion), 0, -1)
+    return [
+        side.candidates(i, update, budget.part(1 / left), progress)
+        for (side, i), update, left in zip(portion, updates, shares, strict=True)
+    ]
 
 
 def _begun(waiting: Waiting, budget: Budget, progress: Progress) -> tuple[Waiting, list[Update]]:
@@ -199,6 +232,7 @@ class ClientSide:
         self.case, self.spec, self.model, self.modality = case, case.spec, model, modality_of(model)
         self.client = self.modality.client(self.spec, model)
         self.batches = self.modality.draw(self.spec, case.data, model)
+        self.lists = self.modality.candidate_lists(self.spec, case.data, model)
         self.seeds = self._seeds(self.spec.seed)
         own = self.spec.attack_seed
         self.attack_seeds = self.seeds if own is None else self._seeds(own)
@@ -226,9 +260,24 @@ class ClientSide:
     def attacked(self, i: int, update: Update, answer: Any) -> Attacked[Any]:
         return Attacked(self.spec, self.batches[i], update, answer, self.seeds[i], self.client, self.secret(i))
 
-    def measure(self, i: int, trial: Attacked[Any], control: ControlScores, budget: Budget) -> None:
+    def candidates(self, i: int, update: Update, budget: Budget, progress: Progress) -> TrialCandidates | None:
+        """What a server makes of a list with the true texts of a batch in it; None if it was not asked."""
+        if self.lists is None:
+            return None
+        truth = self.modality.truth(self.batches[i], self.model)
+        return self.lists.ask(update, truth.examples, self.seeds[i], budget, progress)
+
+    def measure(
+        self,
+        i: int,
+        trial: Attacked[Any],
+        control: ControlScores,
+        candidates: TrialCandidates | None,
+        budget: Budget,
+    ) -> None:
         """Compare what the attack made of a batch with the batch."""
-        self.trials[i] = measured(i, self.attack_seeds[i], trial, control, self.model, budget)
+        scored = measured(i, self.attack_seeds[i], trial, control, self.model, budget)
+        self.trials[i] = scored.model_copy(update={"candidates": candidates})
 
     def results(self, method: Attack, reason: StopReason) -> Results:
         """All trials, once they are measured, with the means over them; `reason` is why some were not begun."""
@@ -249,7 +298,9 @@ class ClientSide:
             notes=list(model.notes),
         )
         name, secret = spec.attack or method.name, self.case.secret.hex
-        results = as_results(scenario, name, method, model, trials, reason=reason, secret=secret)
+        results = as_results(
+            scenario, name, method, model, trials, reason=reason, secret=secret, candidates=spec.candidates
+        )
         return redact(results) if spec.redact else results
 
 

@@ -19,6 +19,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
+from gradleak.models.lora_text import LoraSettings
 from gradleak.models.selection_text import parse_selection
 from gradleak.models.tasks import Task
 from gradleak.updates.client_rule import ClientRule
@@ -55,6 +56,10 @@ class AuditSpec(BaseModel):
         None, "classification, or causal-lm (lm for short); default: by the model", "loading"
     )
     num_labels: int | None = setting(None, "classes of a newly drawn head", "loading", ge=2)
+    lora: str | None = setting(
+        None, "fresh adapters to train instead of the weights: r=16,alpha=32,targets=query+value, or flowertune",
+        "loading",
+    )  # fmt: skip
     data: str = setting(
         "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
     )
@@ -62,7 +67,7 @@ class AuditSpec(BaseModel):
     label_column: str | None = setting(None, "column of the label: name or 1-based number", "data", column=False)
     batch_size: int = setting(1, "sentences, or images, in a client's batch", "client", ge=1)
     client: str = setting(
-        "fedsgd", "fedsgd, or fedavg:epochs=1,batch=1,lr=5e-5; with mode=train for dropout", "client"
+        "fedsgd", "fedsgd, fedavg, adam or adamw:epochs=1,batch=1,lr=5e-5, or one of `gradleak clients`", "client"
     )
     defenses: tuple[str, ...] = setting(
         (), "what the client does to its update, such as noise:sigma=0.01; repeat for a chain", "client",
@@ -94,6 +99,10 @@ class AuditSpec(BaseModel):
         column=False,
     )  # fmt: skip
     trials: int = setting(4, "independent batches to attack", "running", ge=1)
+    candidates: int | None = setting(
+        None, "ask too which of the true texts and so many others a server confirms that has them all in a list",
+        "running", ge=1, column=False,
+    )  # fmt: skip
     seed: int = setting(0, "fixes what is drawn and all other chance but the clients' own", "drawing")
     attack_seed: int | None = setting(
         None, "fixes the attack's own chance apart from what it faces", "attack", column=False
@@ -140,6 +149,11 @@ class AuditSpec(BaseModel):
     def _rule(cls, text: str) -> str:
         ClientRule.parse(text)
         return text
+
+    @field_validator("lora")
+    @classmethod
+    def _adapters(cls, text: str | None) -> str | None:
+        return None if text is None else str(LoraSettings.parse(text))
 
     @field_validator("observe")
     @classmethod

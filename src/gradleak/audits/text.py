@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
 from gradleak.attacks.control import Control, frequent_tokens
 from gradleak.attacks.run import run_attack
+from gradleak.audits.membership import CandidateLists
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
@@ -73,6 +74,9 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
             data, model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed, max_tokens=spec.max_tokens,
             window=spec.window,
         )  # fmt: skip
+
+    def candidate_lists(self, spec: AuditSpec, data: Rows, model: TextModel) -> CandidateLists | None:
+        return None if spec.candidates is None else CandidateLists(spec, data, model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
         labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]

@@ -13,6 +13,7 @@ from gradleak.core.budget import Budget, StopReason
 from gradleak.core.environment import describe
 from gradleak.models.base import Target
 from gradleak.scoring.interval import Interval, mean_interval
+from gradleak.scoring.membership import summarise
 from gradleak.scoring.metric import by_metric
 from gradleak.scoring.metrics import range_of
 
@@ -52,10 +53,11 @@ def as_results(
     *,
     reason: StopReason = "completed",
     secret: str | None = None,
+    candidates: int | None = None,
 ) -> Results:
     """All trials, once they are measured, with the means over them; `reason` is why some were not begun.
 
-    `secret` is what the clients drew from.
+    `secret` is what the clients drew from, `candidates` how many others a server's list was to have.
     """
     unfinished = [trial.status for trial in trials if trial.status != "completed"]
     if len(trials) < scenario.trials:
@@ -70,6 +72,7 @@ def as_results(
         summary=intervals([trial.scores for trial in trials]),
         control=intervals([trial.control_scores for trial in trials]),
         found=intervals([trial.found for trial in trials]),
+        confirmed=None if candidates is None else summarise([trial.candidates for trial in trials], candidates),
         secret=secret,
     )
 
@@ -82,6 +85,8 @@ def about_model(model: Target) -> dict[str, Any]:
         "task": model.task,
         "model_fingerprint": model.fingerprint,
         "parameters": sum(parameter.numel() for parameter in model.parameters().values()),
+        "adapters": model.adapters,
+        "lora": model.fresh_lora,
     }
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -13,50 +12,79 @@ from gradleak.cli.options import takes
 from gradleak.core.errors import GradleakError
 from gradleak.core.output import say
 
+WEIGHTS = ".safetensors or .pt file, a model's folder, or an adapter's"
+
 
 @app.command()
 @takes("model", "loading")
 def convert(
     given: dict[str, Any],
     out: Annotated[Path, typer.Option(help="The update folder to write.")],
-    before: Annotated[Path | None, typer.Option(help="Weights before training: .safetensors or .pt.")] = None,
-    after: Annotated[Path | None, typer.Option(help="Weights after training.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Step size of the training between them.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Its number of steps.")] = None,
-    gradient: Annotated[Path | None, typer.Option(help="Instead of weights: a gradient of the mean loss.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Sentences trained on, if the attacker is to know.")
+    before: Annotated[
+        Path | None, typer.Option(help=f"Weights before training: a {WEIGHTS}; default: the model's own.")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="What took the steps; other than sgd is noted as rough.")] = "sgd",
+    after: Annotated[Path | None, typer.Option(help="Weights after training, in any of these forms.")] = None,
+    gradient: Annotated[Path | None, typer.Option(help="Instead of weights: a gradient of the mean loss.")] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(help="How the client trained: adamw:lr=2e-4,steps=10,batch=16, flowertune, ..."),
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Or setting by setting: the step size.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the optimiser.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of steps: passes over the sentences.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sentences in a mini-batch; default: all.")] = None,
+    accumulate: Annotated[int | None, typer.Option(min=1, help="Mini-batches that make a step.")] = None,
+    clip: Annotated[float | None, typer.Option(min=0.0, help="Norm that gradients were clipped to; 0: none.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, adam or adamw; another is noted as rough; default: sgd.")
+    ] = None,
+    weight_decay: Annotated[float | None, typer.Option(min=0.0, help="Its weight decay.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Of the step size: constant, linear or cosine.")] = None,
     dropout: Annotated[bool, typer.Option("--dropout", help="Dropout was on.")] = False,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", "--sentences", min=1, help="Sentences trained on, if the attacker is to know."),
+    ] = None,
 ) -> None:
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
     from gradleak.audits.spec import load_spec
     from gradleak.models.load import load_text_model
     from gradleak.report.live import LiveProgress
-    from gradleak.updates.convert import convert_gradient, convert_weights
-    from gradleak.updates.integrations.recording import optimizer_note
+    from gradleak.updates.convert import Converted, convert_gradient, convert_weights
+    from gradleak.updates.rule_options import RuleOptions, gradient_rule
 
-    weights = [value for value in (before, after, lr, steps) if value is not None]
-    if len(weights) != (4 if gradient is None else 0):
-        raise GradleakError("give either --before and --after, with --lr and --steps, or --gradient")
-    if not re.fullmatch(r"[\w.+-]{1,60}", optimizer):
-        raise GradleakError(f"{optimizer[:60]!r} is no optimizer's name: use letters, digits, '_', '-', '+' and '.'")
-    notes = optimizer_note(optimizer)
+    if (after is None) == (gradient is None) or (gradient is not None and before is not None):
+        raise GradleakError(
+            "give either --after, and --before unless it began with the model's weights, or --gradient"
+        )
+    settings = {
+        "lr": lr, "steps": steps, "epochs": epochs, "batch": batch, "accumulate": accumulate, "clip": clip,
+        "optimizer": optimizer, "wd": weight_decay, "schedule": schedule, "mode": "train" if dropout else None,
+    }  # fmt: skip
+    options = RuleOptions(client, settings, batch_size)
+    sent = gradient_rule(options) if gradient is not None else None
     spec = load_spec(None, given)
-    training: dict[str, Any] = {"batch_size": batch_size, "mode": "train" if dropout else "eval"}
-    new: Path | None = None
+    done: Converted | None = None
     with LiveProgress() as progress:
         model = load_text_model(
-            spec.model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress
+            spec.model,
+            task=spec.task,
+            num_labels=spec.num_labels,
+            lora=spec.lora,
+            device=spec.device,
+            progress=progress,
         )
         if gradient is not None:
-            folder = convert_gradient(model, gradient, out, **training, progress=progress)
+            folder = convert_gradient(model, gradient, out, rule=sent, batch_size=batch_size, progress=progress)
         else:
-            training |= {"lr": lr, "steps": steps, "notes": notes}
-            files = cast(Path, before), cast(Path, after)
-            folder, new = convert_weights(model, *files, out, **training, progress=progress)
+            assert after is not None
+            done = convert_weights(model, before, after, out, options, progress=progress)
+            folder = done.update
         model.announce(progress)
     say(f"update  {folder}")
-    if new is not None:
-        say(f"model   {new} (the weights before, which are not those of {spec.model})")
+    if done is not None:
+        for line in done.read:
+            say(f"read    {line.removeprefix('read from ')}")
+        say(f"rule    {done.rule}")
+    if done is not None and done.model is not None:
+        say(f"model   {done.model} (the weights before, which are not those of {spec.model})")

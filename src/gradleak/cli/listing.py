@@ -1,4 +1,4 @@
-"""What there is to choose from: assets, models, attacks, defences, metrics and recipes."""
+"""What there is to choose from: assets, models, clients, attacks, defences, metrics and recipes."""
 
 from __future__ import annotations
 
@@ -66,6 +66,20 @@ def print_defenses() -> None:
         return [_settings(name, kind.summary, kind), Text(f"The attacker learns {kind.reveals}.\n", style="dim")]
 
     _print(*_all(DEFENSES, shown))
+
+
+def print_clients() -> None:
+    from gradleak.core.client_presets import PRESETS
+    from gradleak.models.lora_text import LoraSettings
+    from gradleak.updates.client_rule import ClientRule
+
+    rules = "fedsgd sends a gradient; fedavg (SGD), adam and adamw take local steps and send weights"
+    presets = [Text("Clients as projects configure them: --client NAME, and --lora NAME for adapters\n")]
+    for name, preset in PRESETS.items():
+        settings = f"  --client {ClientRule.parse(name)}"
+        adapters = f"\n  --lora {LoraSettings.parse(name)}" if preset.lora else ""
+        presets.append(Text.assemble((name, "bold"), f": {preset.source}\n{settings}{adapters}\n"))
+    _print(_settings("--client", rules, ClientRule), _settings("--lora", "fresh adapters", LoraSettings), *presets)
 
 
 def print_metrics() -> None:

@@ -1,4 +1,4 @@
-"""Commands that list what there is, and the assets: attacks, defenses, metrics, models, assets."""
+"""Commands that list what there is, and the assets: attacks, defenses, clients, metrics, models, assets."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def defenses() -> None:
     from gradleak.cli.listing import print_defenses
 
     print_defenses()
+
+
+@app.command()
+def clients() -> None:
+    """List how clients train: rules with their settings, and presets that projects use."""
+    from gradleak.cli.listing import print_clients
+
+    print_clients()
 
 
 @app.command()

@@ -14,7 +14,7 @@ from gradleak.core.output import say
 
 
 @app.command()
-@takes("loading", names=("text_column", "label_column", "budget"))
+@takes("loading", names=("text_column", "label_column", "budget"), without=("lora",))
 def finetune(
     given: dict[str, Any],
     data: Annotated[
@@ -100,7 +100,7 @@ def train_inverter(
 
     def work(progress: Any) -> Any:
         target = load_text_model(
-            model, task=spec.task, num_labels=spec.num_labels, device=spec.device, progress=progress
+            model, task=spec.task, num_labels=spec.num_labels, lora=spec.lora, device=spec.device, progress=progress
         )
         return train(
             target, out, aux=aux, pseudo=pseudo, size=size, other=other or (), share=share, defenses=spec.defenses,

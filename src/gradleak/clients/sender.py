@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.clients.training import local_training, plain_gradient
+from gradleak.clients.wire import received
 from gradleak.core.errors import GradleakError
 from gradleak.core.secret import Secret, drawing_from, generator
 from gradleak.defenses import parse_defenses
@@ -85,7 +86,7 @@ class Sender:
         return Update(tensors, manifest)
 
     def _defended(self, batch: Examples, targets: Tensor, secret: Secret) -> dict[str, Tensor]:
-        """What the client computes from its batch, after all defences."""
+        """What the client computes from its batch, after all defences, as it arrives."""
         names = list(self.model.parameters())
         for defense in self.defenses:
             names = defense.trained(names, self.model)
@@ -95,7 +96,7 @@ class Sender:
             tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
         for defense, own in zip(self.defenses, generators, strict=True):
             tensors = defense.apply(tensors, self.model, own)
-        return tensors
+        return received(tensors, self.model, self.rule, self.defenses)
 
     def _generators(self, secret: Secret) -> list[torch.Generator]:
         """A stream for each defence: what one draws depends on no other, and stays when another is left out."""

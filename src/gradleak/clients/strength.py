@@ -20,7 +20,7 @@ class Strength:
     """Norms over all coordinates that the attacker sees.
 
     signal: of what would have been sent without the noise. noise: of the noise, as expected from the defences'
-    settings.
+    settings, or where nothing follows from these, of how far it moved this update.
     """
 
     signal: float
@@ -34,13 +34,18 @@ def strength(client: AnyClient, update: Update, examples: int, send_again: Calla
     last noise (rounding, signs, pruning) is left out: both norms are those of the moment when the noise was added.
     """
     deviations = [defense.noise_std(client.rule, examples) for defense in client.defenses]
-    noisy = [number for number, deviation in enumerate(deviations) if deviation]
+    noisy = [number for number, deviation in enumerate(deviations) if deviation != 0]
     if not noisy:
         return Strength(norm(update.tensors), 0.0)
-    kept = [defense.without_noise() for defense in client.defenses[: noisy[-1] + 1]]
-    plain = send_again(client.with_defenses([defense for defense in kept if defense is not None]))
-    coordinates = sum(tensor.numel() for tensor in plain.tensors.values())
-    return Strength(norm(plain.tensors), math.hypot(*deviations) * math.sqrt(coordinates))
+    acting = client.defenses[: noisy[-1] + 1]
+    kept = [defense.without_noise() for defense in acting]
+    plain = send_again(client.with_defenses([defense for defense in kept if defense is not None])).tensors
+    known = [deviation for deviation in deviations if deviation is not None]
+    if len(known) < len(deviations):  # no formula gives it
+        noised = send_again(client.with_defenses(acting)).tensors
+        return Strength(norm(plain), norm({name: noised[name] - plain[name] for name in plain}))
+    coordinates = sum(tensor.numel() for tensor in plain.values())
+    return Strength(norm(plain), math.hypot(*known) * math.sqrt(coordinates))
 
 
 def norm(tensors: Mapping[str, Tensor]) -> float:

@@ -10,6 +10,7 @@ from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
 from gradleak.core.secret import Secret
+from gradleak.models.completion import completion_targets
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -38,7 +39,10 @@ class Client(Sender):
             raise GradleakError("a client needs at least one text")
         batch = self.model.encode(texts)
         classes = self._classes(texts, labels)
-        targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
+        if self.rule.loss == "completion":
+            targets = completion_targets(self.model, texts, batch, self.rule.marker)
+        else:
+            targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
         facts = {"batch_size": len(texts), "labels": classes, "lengths": batch.lengths}
         return self.send(batch, targets, secret, facts)
 

@@ -7,15 +7,18 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.reading import parse_table
 from gradleak.core.tensor_files import read_tensors
 from gradleak.core.unpack import SECONDS
 
 KINDS = (".safetensors", ".pt", ".pth", ".bin")
+SECONDS_OF_FIELDS = 60
 
 
 def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dict[str, Tensor]]:
@@ -38,6 +41,24 @@ def read_foreign(paths: Sequence[Path], progress: Progress = SILENT) -> list[dic
         tensors = [_plain(path, Path(folder) / f"{number}.safetensors") for number, path in enumerate(paths)]
     progress.end()
     return tensors
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The plain values of one pickled object, such as a trainer's settings; nothing that it names is called."""
+    if not path.is_file():  # a pipe would be waited for
+        raise GradleakError(f"there is no file {path}")
+    command = [sys.executable, "-m", "gradleak.core.plain_fields", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=SECONDS_OF_FIELDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise GradleakError(f"{path} could not be read within {SECONDS_OF_FIELDS} s") from error
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise GradleakError(lines[-1] if lines else f"reading {path} was ended by signal {-done.returncode}")
+    try:
+        return parse_table(done.stdout)
+    except ValueError as error:
+        raise GradleakError(f"cannot read {path}: {error}") from error
 
 
 def _plain(path: Path, unpacked: Path) -> dict[str, Tensor]:

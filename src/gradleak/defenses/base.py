@@ -45,6 +45,11 @@ class Defense(BaseModel, ABC):
 
         return DEFENSES.name_of(type(self))
 
+    @property
+    def alters(self) -> bool:
+        """Whether it changes the numbers of an update, so that after local steps no weights can be sent."""
+        return type(self).apply is not Defense.apply
+
     def trained(self, names: Sequence[str], model: Target) -> list[str]:
         """Those of the parameters that are still trained."""
         return list(names)
@@ -67,8 +72,12 @@ class Defense(BaseModel, ABC):
         sent = [self.apply({name: t[i] for name, t in tensors.items()}, model, generator) for i in range(updates)]
         return {name: torch.stack([update[name] for update in sent]) for name in sent[0]}
 
-    def noise_std(self, rule: ClientRule, examples: int) -> float:
-        """Standard deviation of the noise it puts on a coordinate of the update; 0 if it adds none."""
+    def noise_std(self, rule: ClientRule, examples: int) -> float | None:
+        """Standard deviation of the noise it puts on a coordinate of the update; 0 if it adds none.
+
+        None if no formula gives it, as behind an optimiser that divides by the size of what it gets: it is measured
+        then, by an update without the noise.
+        """
         return 0.0
 
     def without_noise(self) -> Self | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -67,12 +68,21 @@ class DpSgd(Defense):
         assert self._training is not None
         return noise_for(self.epsilon, *self._training)
 
-    def noise_std(self, rule: ClientRule, examples: int) -> float:
-        """Noise on the mean of a step's examples; local steps of SGD add up theirs, scaled by the step size."""
-        if rule.name == "fedsgd":
-            return self.multiplier * self.clip / examples
-        sizes = [min(rule.batch, examples - first) for first in range(0, examples, rule.batch)]
-        return rule.lr * self.multiplier * self.clip * (rule.epochs * sum(1 / size**2 for size in sizes)) ** 0.5
+    def noise_std(self, rule: ClientRule, examples: int) -> float | None:
+        """Noise on the mean of a step's examples; local steps of SGD add up theirs, scaled by the step size.
+
+        How the weights' own movement changes later gradients is left out. None behind adam and adamw, which divide
+        by the noise too, and where a step is clipped once more with its noise.
+        """
+        if rule.adaptive or rule.clip is not None:
+            return None
+        # Every mini-batch has noise of its own; a step takes the mean over its sentences.
+        sizes = [[part.stop - part.start for part in step] for step in rule.mini_batches(examples)]
+        of_steps = [len(step) ** 0.5 / sum(step) for step in sizes]
+        if not rule.local:
+            return self.multiplier * self.clip * of_steps[0]
+        reached = zip(of_steps, _effects(rule, rule.rates(examples)), strict=True)
+        return self.multiplier * self.clip * math.hypot(*(std * effect for std, effect in reached))
 
     def without_noise(self) -> Self:
         # A copy would keep the multiplier that was computed.
@@ -94,6 +104,17 @@ class DpSgd(Defense):
         return private
 
 
+def _effects(rule: ClientRule, rates: Sequence[float]) -> list[float]:
+    """By how much one unit of every step's gradient moves the weights in the end, with momentum and L2 decay."""
+    effects = []
+    on_weight, on_momentum = 1.0, 0.0
+    for rate in reversed(rates):
+        on_momentum = rule.momentum * on_momentum + rate * on_weight
+        effects.append(on_momentum)
+        on_weight -= rule.wd * on_momentum
+    return effects[::-1]
+
+
 def _private_gradient(
     model: Target,
     batch: Examples,
@@ -108,6 +129,8 @@ def _private_gradient(
         from opacus.optimizers import DPOptimizer
     except ImportError as error:
         raise GradleakError("dpsgd needs Opacus: pip install 'gradleak[dp]'") from error
+    if any("lora_magnitude_vector" in name for name, _ in model.module.named_parameters()):
+        raise GradleakError("dpsgd: Opacus cannot separate what single sentences add to DoRA's adapters")
     local = model.copied()
     wanted = set(names)
     for name, parameter in local.module.named_parameters():

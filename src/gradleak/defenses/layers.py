@@ -31,6 +31,10 @@ class SomeLayers(Defense):
             raise ValueError(str(error)) from error
         return value
 
+    @property
+    def alters(self) -> bool:
+        return False  # what is sent is sent as it is
+
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         sent = set(selected(f"layers:{self.send}", model))
         kept = {name: tensor for name, tensor in tensors.items() if name in sent}

@@ -45,7 +45,9 @@ class UnrolledEngine:
         rules: Sequence[ClientRule],
         budget: Budget | None = None,
     ) -> None:
-        """`budget` ends the work between two steps of a client with `Stopped`."""
+        """`budget` ends the work between two steps of a client with `Stopped`. The rules must be plain SGD's."""
+        if not all(rule.local and rule.plain for rule in rules):
+            raise ValueError("only plain steps of SGD can be taken again")
         self._budget = budget or Budget()
         self.model = model
         self.distance = distance
@@ -93,14 +95,13 @@ class UnrolledEngine:
         weights = dict(first)
         total: dict[str, Tensor] = {}
         size = row.embeds.shape[1]
-        starts = [start for _ in range(rule.epochs) for start in range(0, size, rule.batch)]
-        for number, start in enumerate(starts):
+        parts = [part for step in rule.mini_batches(size) for part in step]  # plain steps have one each
+        for number, part in enumerate(parts):
             self._budget.check()
-            part = slice(start, start + rule.batch)
             inputs = {"embeds": row.embeds[0, part], "mask": row.mask[0, part]}
             named = {f"module.{name}": weight for name, weight in weights.items()}
             loss = functional_call(self._loss, named, (row.labels[0, part],), inputs)
-            last = number == len(starts) - 1
+            last = number == len(parts) - 1
             gradients = torch.autograd.grad(
                 loss, list(weights.values()), create_graph=create_graph, allow_unused=True
             )

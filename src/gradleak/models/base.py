@@ -50,6 +50,16 @@ class Target(ABC):
         """What whoever reads a result must know of the model's weights, such as that its head is new."""
         return ()
 
+    @property
+    def adapters(self) -> str | None:
+        """The settings of the LoRA adapters that are trained in the place of its weights; None without any."""
+        return None
+
+    @property
+    def fresh_lora(self) -> str | None:
+        """The same of adapters that `lora` put on it, as `lora` takes them."""
+        return None
+
     def announce(self, progress: Progress) -> None:
         """Show the notes where work with the model begins, once nothing is left that could be refused."""
         for note in self.notes:
@@ -117,6 +127,10 @@ class Target(ABC):
     @abstractmethod
     def batch_loss(self, batch: Any, targets: Tensor) -> Tensor:
         """The mean loss of a batch, as a client trains with it."""
+
+    def predictions(self, batch: Any, targets: Tensor) -> int:
+        """Over how many losses `batch_loss` is the mean."""
+        return len(batch)
 
     @abstractmethod
     def example_losses(self, batch: Any, targets: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def load_object(module: Any, how: Loading) -> TextModel:
     """A model object of the user's."""
     if not is_hugging_face(module):
         raise GradleakError(f"{type(module).__name__} is not a Hugging Face model, nor a torch module")
-    if hasattr(module, "peft_config"):
+    if hasattr(module, "get_base_model"):
         module = module.get_base_model()  # the model itself, with the adapters in its layers
     if how.tokenizer is None:
         raise GradleakError("a model object needs its tokenizer: load_model(model, tokenizer=...)")

@@ -91,7 +91,7 @@ class ImageModel(Target):
         return [name for name in self.parameters() if name in inside]
 
     def logits(self, pixels: Tensor) -> Tensor:
-        logits: Tensor = self.module(pixels)
+        logits: Tensor = self.module(pixels.to(next(self.module.parameters()).dtype))
         return logits
 
     def batch_loss(self, batch: ImageBatch, targets: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from torch import nn
+from torch import Tensor, nn
 
 from gradleak.core import assets
 from gradleak.core.errors import GradleakError
@@ -15,14 +15,17 @@ from gradleak.core.files import filling, write_text
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
+from gradleak.models.fresh_lora import with_fresh_lora
 from gradleak.models.huggingface import is_hugging_face, load_files, load_object, quiet
 from gradleak.models.image import ImageModel, load_module
 from gradleak.models.lenet import LENET
 from gradleak.models.loading import BuiltIn, Loading, resolve_device
-from gradleak.models.lora import is_adapter, load_adapted
+from gradleak.models.lora import OWN_BASE, is_adapter, load_adapted
+from gradleak.models.lora_saving import save_adapter
+from gradleak.models.lora_text import LoraSettings
 from gradleak.models.lti import LTI
 from gradleak.models.tasks import Modality, Task
-from gradleak.models.text import TextModel
+from gradleak.models.text import TextModel, text_target
 
 
 def load_model(
@@ -33,6 +36,7 @@ def load_model(
     num_labels: int | None = None,
     head_seed: int = 0,
     shape: tuple[int, int, int] | None = None,
+    lora: LoraSettings | str | None = None,
     name: str | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -46,7 +50,8 @@ def load_model(
     `task` is "classification" or "causal-lm"; by default encoders classify and decoders model language, unless the
     checkpoint says otherwise. One that was trained for another objective is refused unless `task` is given. A head
     that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
-    whatever else is missing is an error. Results call the model by `name`, or as it was asked for.
+    whatever else is missing is an error. `lora` puts fresh adapters on the model, such as "r=16,targets=query+value",
+    and only they are trained. Results call the model by `name`, or as it was asked for.
 
     >>> model = load_model("minilm")
     >>> model.task, model.num_labels, model.layer_count
@@ -56,7 +61,8 @@ def load_model(
     >>> load_model("lenet:seed=3").shape
     (3, 32, 32)
     """
-    how = Loading(task, num_labels, head_seed, tokenizer, resolve_device(device), progress)
+    adapters = LoraSettings.parse(lora) if isinstance(lora, str) else lora
+    how = Loading(task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters)
     if isinstance(source, nn.Module) and not is_hugging_face(source):
         model: Target = load_module(source, shape, how)
     elif shape is not None:
@@ -64,6 +70,9 @@ def load_model(
     else:
         progress.begin(f"loading {source if isinstance(source, str | Path) else type(source).__name__}", 0)
         model = _load(source, how)
+        if adapters is not None:
+            own = model if isinstance(source, str | Path) else model.copied()  # the user's object stays as it is
+            model = with_fresh_lora(text_target(own, "lora"), adapters)
         progress.end()
     if name is not None:
         model.name = name
@@ -89,15 +98,26 @@ def modality_of_source(source: str) -> Modality:
     return "images" if built_in is not None and built_in.task == "image-classification" else "text"
 
 
-def save_model(module: Any, tokenizer: Any, folder: Path, beside: Mapping[str, str] | None = None) -> Path:
+def save_model(
+    module: Any,
+    tokenizer: Any,
+    folder: Path,
+    beside: Mapping[str, str] | None = None,
+    adapters: Mapping[str, Tensor] | None = None,
+) -> Path:
     """Write a Hugging Face folder that `load_model` takes, readable by its owner only: all files of it, or none.
 
-    `beside` are texts of further files by their names.
+    `beside` are texts of further files by their names. Of a model with adapters only these are written, and the
+    name of its base; `adapters` are weights, by name, that they shall have instead of their own.
     """
     with filling(folder) as scratch, quiet():
         try:
-            module.save_pretrained(scratch)
-            tokenizer.save_pretrained(scratch)
+            if hasattr(module, "peft_config"):
+                save_adapter(module, scratch, adapters)
+            else:
+                module.save_pretrained(scratch)
+            for place in filter(Path.is_dir, (scratch, scratch / OWN_BASE)):
+                tokenizer.save_pretrained(place)
         except Exception as error:  # the libraries that write raise any kind of error
             raise GradleakError(f"cannot write the model to {folder}: {' '.join(str(error).split())}") from error
         for name, text in (beside or {}).items():

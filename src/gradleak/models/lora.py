@@ -13,9 +13,11 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.core.foreign import read_foreign
 from gradleak.core.parameters import validated
+from gradleak.core.progress import Progress
 from gradleak.core.reading import read_json_table
 from gradleak.core.tensor_files import quoted, read_tensors
 from gradleak.core.text import enumerated
+from gradleak.models.adapter_names import ADAPTER, plain_name, spellings
 from gradleak.models.base import Target
 from gradleak.models.checkpoint import MAX_CONFIG, check_files, weight_files
 from gradleak.models.families import Task
@@ -24,6 +26,8 @@ from gradleak.models.loading import Loading
 from gradleak.models.text import TextModel
 
 CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
+# What the library puts before names, and where we put a base without a name.
+PREFIX, OWN_BASE = "base_model.model.", "base"
 # The library's names of tasks.
 TASKS: dict[str, Task] = {"SEQ_CLS": "classification", "CAUSAL_LM": "causal-lm"}
 
@@ -49,48 +53,107 @@ def is_adapter(folder: str) -> bool:
         raise GradleakError(f"there cannot be a model at {folder}: {getattr(error, 'strerror', error)}") from error
 
 
-def load_adapted(folder: str, how: Loading, load: Callable[[str, Loading], Target]) -> TextModel:
-    """The base model, which `load` reads, with the adapters of a folder."""
+def peft_library() -> Any:
+    """The library of adapters, which not everyone has."""
     try:
-        from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+        import peft
     except ImportError as error:
         raise GradleakError("adapters need the peft library: pip install 'gradleak[lora]'") from error
+    return peft
+
+
+def load_adapted(folder: str, how: Loading, load: Callable[[str, Loading], Target]) -> TextModel:
+    """The base model, which `load` reads, with the adapters of a folder."""
     place = Path(folder)
     check_files(place)
-    settings = read_json_table(place / CONFIG, MAX_CONFIG)
-    about = validated(AdapterFile, settings, str(place / CONFIG))
+    about = _about(place, _settings(place))
     base = _base(place, about)
     below = load(base, replace(how, task=how.task or _task(place, about)))
     if not isinstance(below, TextModel):
         raise GradleakError(f"the adapter in {folder} is for {base}, which is no text model")
-    tensors = _tensors(place, how)
+    return adapted(below, place, _tensors(place, how.progress))
+
+
+def adapted(below: TextModel, place: Path, tensors: Mapping[str, Tensor]) -> TextModel:
+    """The base model with adapters that have these weights and the settings in `place`; they go into its module."""
+    peft = peft_library()
+    settings = _settings(place)
+    about = _about(place, settings)
     _check_ranks(place, about, tensors)
-    with quiet(), reading(folder):
-        wrapped: Any = get_peft_model(below.module, LoraConfig(**_known(LoraConfig, settings)))
+    with quiet(), reading(str(place)):
+        known = _known(peft.LoraConfig, settings) | {
+            "base_model_name_or_path": None
+        }  # the library warns of another one
+        wrapped: Any = peft.get_peft_model(below.module, peft.LoraConfig(**known))
+        wrapped.peft_config[ADAPTER].base_model_name_or_path = below.name  # where the base really comes from
         trained = {name for name, parameter in wrapped.named_parameters() if parameter.requires_grad}
-        result: Any = set_peft_model_state_dict(wrapped, tensors)
+        tensors = _as_the_library_names(wrapped, tensors)
+        _check_shapes(place, wrapped, tensors)
+        result: Any = peft.set_peft_model_state_dict(wrapped, tensors)
         lacking = sorted(trained & set(result.missing_keys))
         if lacking or result.unexpected_keys:
             first, why = (
                 (lacking or result.unexpected_keys)[0],
                 "not in its weight files" if lacking else "no part of it",
             )
-            raise GradleakError(f"the adapter in {folder} does not fit its model: {quoted(first)} is {why}")
+            raise GradleakError(f"the adapter in {place} does not fit its model: {quoted(first)} is {why}")
         # A head that came with the adapter is not new.
-        brought = tuple(f".{name.removeprefix('base_model.model.')}" for name in tensors)
+        brought = tuple(f".{name.removeprefix(PREFIX)}" for name in tensors)
         drawn = tuple(name for name in below.origin.drawn if not f".{name}".endswith(brought))
         module = wrapped.get_base_model().float()
-        return checked(TextModel(module, below.tokenizer, below.task, folder, replace(below.origin, drawn=drawn)))
+        origin = replace(below.origin, drawn=drawn)
+        return checked(TextModel(module, below.tokenizer, below.task, str(place), origin))
 
 
-def _base(place: Path, about: AdapterFile) -> str:
+def _settings(place: Path) -> dict[str, Any]:
+    return read_json_table(place / CONFIG, MAX_CONFIG)
+
+
+def _about(place: Path, settings: Mapping[str, Any]) -> AdapterFile:
+    about = validated(AdapterFile, settings, str(place / CONFIG))
     if about.peft_type != "LORA":
         raise GradleakError(
             f"the adapter in {place} is of type {about.peft_type[:40]!r}; LoRA adapters are supported"
         )
+    return about
+
+
+def _as_the_library_names(wrapped: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under the names that peft saves them by, where they are other spellings of these."""
+    from peft import get_peft_model_state_dict
+
+    names = {plain_name(name): name for name in get_peft_model_state_dict(wrapped, save_embedding_layers=False)}
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        full = name if name.startswith(PREFIX) else PREFIX + name
+        known = names.get(plain_name(full)) or next((names[each] for each in spellings(full) if each in names), name)
+        if known in renamed:
+            raise GradleakError(f"the adapter's weights hold {quoted(known)} twice")
+        renamed[known] = tensor
+    return renamed
+
+
+def _check_shapes(place: Path, wrapped: Any, tensors: Mapping[str, Tensor]) -> None:
+    from peft import get_peft_model_state_dict
+
+    for name, made in get_peft_model_state_dict(wrapped, save_embedding_layers=False).items():
+        if name not in tensors:
+            raise GradleakError(
+                f"the adapter in {place} does not fit its model: {quoted(name)} is not in its weight files"
+            )
+        if tensors[name].shape != made.shape:
+            raise GradleakError(
+                f"the adapter in {place} does not fit its model: {quoted(name)} has shape "
+                f"{list(tensors[name].shape)}, the model needs {list(made.shape)}; is it for another base, or rank?"
+            )
+
+
+def _base(place: Path, about: AdapterFile) -> str:
     base = about.base_model_name_or_path
     if not base:
         raise GradleakError(f"the adapter in {place} does not say which model it is for (base_model_name_or_path)")
+    if base == f"./{OWN_BASE}" and (place / OWN_BASE).is_dir():
+        return str(place / OWN_BASE)
     if is_adapter(base):
         raise GradleakError(f"the adapter in {place} is for {base}, which is an adapter too, not a model")
     return base
@@ -103,12 +166,10 @@ def _task(place: Path, about: AdapterFile) -> Task | None:
     return TASKS[task] if task is not None else None
 
 
-def _tensors(place: Path, how: Loading) -> dict[str, Tensor]:
+def _tensors(place: Path, progress: Progress) -> dict[str, Tensor]:
     files = weight_files(place, WEIGHTS)
     parts = (
-        [read_tensors(file) for file in files]
-        if files[0].suffix == ".safetensors"
-        else read_foreign(files, how.progress)
+        [read_tensors(file) for file in files] if files[0].suffix == ".safetensors" else read_foreign(files, progress)
     )
     return {name: tensor for part in parts for name, tensor in part.items()}
 

@@ -19,11 +19,16 @@ from gradleak.core.identity import digest
 from gradleak.core.privacy import private
 from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
+from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
+from gradleak.models.lora_text import LoraSettings
 
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known
+
+# The target of a position that is not trained on, which torch's cross-entropy passes over.
+NOT_PREDICTED = -100
 
 # Vocabulary entries that no text produces; tokenizers reserve them under such names.
 _RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
@@ -59,9 +64,13 @@ class Origin:
     drawn: tuple[str, ...] = ()
     seed: int = 0
     remarks: tuple[str, ...] = ()
+    lora: LoraSettings | None = None  # of fresh adapters
 
     def with_remark(self, remark: str) -> Origin:
         return replace(self, remarks=(*self.remarks, remark))
+
+    def with_lora(self, settings: LoraSettings) -> Origin:
+        return replace(self.with_remark(settings.sentence), lora=settings)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,6 +127,8 @@ class TextModel(Target):
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str())
         parts = {name: value for name, value in tokenizer.items() if name not in ("padding", "truncation")}
         whole = {"weights": self.fingerprint, "task": self.task, "config": settings, "tokenizer": parts}
+        if scales := _adapters(self.module):
+            whole["adapters"] = scales
         return digest(whole)[:32]
 
     def to_bfloat16(self) -> TextModel:
@@ -131,6 +142,14 @@ class TextModel(Target):
     @property
     def notes(self) -> tuple[str, ...]:
         return self.origin.notes
+
+    @property
+    def fresh_lora(self) -> str | None:
+        return None if self.origin.lora is None else str(self.origin.lora)
+
+    @property
+    def adapters(self) -> str | None:
+        return self.fresh_lora or adapter_settings(self.module, self.adapter.parts)
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -152,6 +171,11 @@ class TextModel(Target):
     def layer_tensors(self, number: int) -> dict[str, list[str]]:
         """Weight matrices, or LoRA's factors in their place."""
         return {role: part.tensor_names for role, part in self.adapter.parts[number - 1].items()}
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether LoRA's factors are what is trained."""
+        return any(".lora_A." in name for name in self.parameters())
 
     @property
     def device(self) -> torch.device:
@@ -275,7 +299,8 @@ class TextModel(Target):
     ) -> Tensor:
         """Mean cross-entropy of the batch, as a client trains with it.
 
-        `labels` are classes (batch,), or for causal language models the token ids (batch, positions).
+        `labels` are classes (batch,), or for causal language models the token ids (batch, positions), with
+        NOT_PREDICTED where nothing is learned.
         """
         logits = self.logits(ids=ids, embeds=embeds, mask=mask)
         if self.task == "classification":
@@ -285,6 +310,12 @@ class TextModel(Target):
 
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
+
+    def predictions(self, batch: Batch, targets: Tensor) -> int:
+        """Over how many losses `batch_loss` is the mean: sentences, or for a language model tokens."""
+        if self.task == "classification":
+            return len(batch)
+        return int((batch.mask[:, 1:] & (targets[:, 1:] != NOT_PREDICTED)).sum())
 
     def example_losses(self, batch: Batch, targets: Tensor) -> Tensor:
         """The loss of every sentence, (batch,): for a language model the mean over its tokens."""
@@ -296,7 +327,7 @@ class TextModel(Target):
         logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions)
         if self.task == "classification":
             return F.cross_entropy(logits, targets, reduction="none")
-        kept = batch.mask[:, 1:]
+        kept = batch.mask[:, 1:] & (targets[:, 1:] != NOT_PREDICTED)
         losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none") * kept
         return losses.sum(dim=1) / kept.sum(dim=1).clamp_min(1)
 
@@ -313,6 +344,15 @@ def text_target(model: Target, what: str) -> TextModel:
     if not isinstance(model, TextModel):
         raise GradleakError(f"{what} is for text models; {model.name} reads {model.examples}")
     return model
+
+
+def _adapters(module: nn.Module) -> dict[str, Any]:
+    """What LoRA's layers do beside what their weights say: how much the factors count, and dropout."""
+    return {
+        name: [dict(part.scaling), repr(part.lora_dropout)]
+        for name, part in module.named_modules()
+        if hasattr(part, "lora_A") and hasattr(part, "scaling")
+    }
 
 
 def _frame(tokenizer: Any) -> tuple[list[int], list[int]]:

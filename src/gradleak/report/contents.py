@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from gradleak.audits.results import Results
 from gradleak.core.text import counted
+from gradleak.report.candidates import confirmed_tables
 from gradleak.report.figures import MOST_TRACES, score_figure, trace_figure
 from gradleak.report.heatmap import map_figure
 from gradleak.report.modalities import Renderer
@@ -22,6 +23,7 @@ from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, format_score, labels_of
 from gradleak.verdict.attempts import Cell, cells_of
+from gradleak.verdict.candidates import short_share
 from gradleak.verdict.gather import Gathered
 from gradleak.verdict.model import LEVELS, AttackVerdict, Verdict
 from gradleak.verdict.sentences import most_tokens, obstacle_words, scenario_words, strongest_of
@@ -68,12 +70,15 @@ def contents(gathered: Gathered, renderer: Renderer, other_pages: Mapping[str, s
             *(["Scenario"] if "scenario" in varying else []),
             "Defence", "Level", "Strongest attack", scale.label, "Guessing",
             f"{scale.adjective.capitalize()} {scale.noun}s", "Tokens",
+            *(["Confirmed"] if any(each.candidates for each in verdict.scenarios) else []),
         ],
         "notes": _notes(gathered, renderer),
         "remarks": remarks(single) if single else [],
         "leaked": scenario_words,
         "most_tokens": most_tokens,
         "token_lists": token_lists(gathered.results),
+        "short_share": short_share,
+        "confirmed_tables": confirmed_tables(gathered.results),
         "obstacles": obstacle_words,
         "interval": interval,
         "heat": heat(verdict) if len(cells) > 1 and verdict.scenarios else None,

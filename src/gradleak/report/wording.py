@@ -9,6 +9,8 @@ from gradleak.audits.results import Results, Scenario
 from gradleak.core.text import counted, enumerated
 from gradleak.defenses import known_defenses
 from gradleak.models.tasks import Modality, TargetTask
+from gradleak.updates.client_words import half_precision, optimiser
+from gradleak.verdict.clients import client_words
 from gradleak.verdict.diagnosis import EXPLAINED
 
 # A number in a note, but not one in the name of a tensor.
@@ -35,7 +37,7 @@ def threat_model(scenario: Scenario) -> list[str]:
     sentences = [
         f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
         "(an honest-but-curious server).",
-        f"{_client(scenario)}, {_defended(scenario.defenses)}.",
+        f"{client_words(scenario)}, {_defended(scenario.defenses)}.",
         f"The attacker is told {enumerated(given)}." if given else "The attacker is told nothing else.",
     ]
     if scenario.observed is not None and scenario.observed.parameters < scenario.parameters:
@@ -54,25 +56,6 @@ def _held(scenario: Scenario) -> str:
     """What the attacker has beside the update."""
     more = f", and {scenario.auxiliary:,} images of the same kind" if scenario.auxiliary else ""
     return _HELD[scenario.modality] + more
-
-
-def _client(scenario: Scenario) -> str:
-    rule, size = scenario.client, scenario.batch_size
-    dropout = "with dropout on, which the attacker does not see" if rule.mode == "train" else "model in eval mode"
-    if rule.name == "fedsgd":
-        batch = "batch of a size that is not told" if size is None else f"batch of {size}"
-        return f"The client shares the gradient of the mean loss over its batch (FedSGD, {batch}, {dropout})"
-    example = scenario.scale.noun
-    if size is None:
-        return (
-            f"The client trains by SGD ({counted(rule.epochs, 'epoch')}, {counted(rule.batch, example)} a step, step "
-            f"size {rule.lr:g}, {dropout}) and shares its weights (FedAvg); on how many {example}s is not told"
-        )
-    steps = counted(rule.steps(size), "step")
-    return (
-        f"The client trains on {counted(size, example)} by {steps} of SGD ({counted(rule.epochs, 'epoch')}, "
-        f"{counted(rule.batch, example)} a step, step size {rule.lr:g}, {dropout}) and shares its weights (FedAvg)"
-    )
 
 
 def _defended(defenses: list[str]) -> str:
@@ -149,7 +132,10 @@ def _notes(results: Results) -> list[str]:
 
 def _obstacles(scenario: Scenario) -> list[str]:
     causes = ["dropout"] if scenario.client.mode == "train" else []
-    causes += ["local steps and the rounding of weights"] if scenario.client.name == "fedavg" else []
+    rule = scenario.client
+    steps = f"{optimiser(rule)}'s steps" if rule.adaptive else "local steps"
+    causes += [f"{steps} and the rounding of weights"] if rule.local else []
+    causes += [f"numbers {how}" for how in half_precision(rule)]
     causes += scenario.defenses
     return causes or ["rounding"]
 

@@ -66,12 +66,57 @@ def mean_interval(values: Sequence[float], floor: float = 0.0, ceiling: float = 
 
 def _clopper_pearson(values: Sequence[float], floor: float, ceiling: float) -> Interval:
     """The exact interval of a share, of values that are all at one end of the range or the other."""
-    yes, trials = sum(value == ceiling for value in values), len(values)
+    return share_interval(sum(value == ceiling for value in values), len(values), floor, ceiling)
+
+
+def share_interval(yes: int, total: int, floor: float = 0.0, ceiling: float = 100.0) -> Interval:
+    """So many of all, in percent, with the exact interval of Clopper and Pearson.
+
+    >>> share_interval(12, 12)
+    Interval(100 [73.54, 100])
+    """
     beta = scipy.stats.beta
-    low = float(beta.ppf(0.025, yes, trials - yes + 1)) if yes else 0.0
-    high = float(beta.ppf(0.975, yes + 1, trials - yes)) if yes < trials else 1.0
-    mean, low, high = (floor + share * (ceiling - floor) for share in (yes / trials, low, high))
+    low = float(beta.ppf(0.025, yes, total - yes + 1)) if yes else 0.0
+    high = float(beta.ppf(0.975, yes + 1, total - yes)) if yes < total else 1.0
+    mean, low, high = (floor + share * (ceiling - floor) for share in (yes / total, low, high))
     return Interval(mean=mean, low=low, high=high)
+
+
+def auc_interval(auc: float, inside: int, outside: int) -> Interval:
+    """An area under the curve, from 0 to 1, of so many scores of either kind.
+
+    By Hanley and McNeil's variance, taken where each bound itself lies (Newcombe), so that an area of 1 out of a few
+    scores is not taken for certain.
+
+    >>> auc_interval(1.0, 4, 100), auc_interval(0.8, 20, 100)
+    (Interval(1 [0.709, 1]), Interval(0.8 [0.6605, 0.8947]))
+    """
+    z, pairs = 1.959964, inside * outside
+
+    def error(area: float) -> float:
+        first, second = area / (2 - area), 2 * area**2 / (1 + area)
+        more = (inside - 1) * (first - area**2) + (outside - 1) * (second - area**2)
+        return float(np.sqrt(max(0.0, area * (1 - area) + more) / pairs))
+
+    def bound(end: float) -> float:
+        near, far = auc, end  # the area farthest from the measured one that is still within its error
+        for _ in range(60):
+            middle = (near + far) / 2
+            near, far = (middle, far) if abs(middle - auc) <= z * error(middle) else (near, middle)
+        return near
+
+    return Interval(mean=auc, low=bound(0.0), high=bound(1.0))
+
+
+def widened(interval: Interval, sentences: int, trials: Sequence[float], floor: float, ceiling: float) -> Interval:
+    """An interval over single sentences, no narrower than Student's over the trials that they belong to.
+
+    Trials of one sentence each are no more than the sentences are.
+    """
+    if len(trials) < 2 or sentences == len(trials):
+        return interval
+    over = student(trials, floor, ceiling)
+    return Interval(mean=interval.mean, low=min(interval.low, over.low), high=max(interval.high, over.high))
 
 
 def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0) -> Interval:

@@ -19,6 +19,7 @@ from gradleak.core.files import fill_tensors, fill_text, output_folder, replacin
 from gradleak.core.tensor_files import check_finite, quoted, read_header, read_tensors
 from gradleak.models.base import Target
 from gradleak.updates.manifest import Known, Manifest, read_manifest
+from gradleak.updates.plausible import check_made
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"
 
@@ -36,9 +37,14 @@ class Update:
 
     @property
     def local_steps(self) -> int:
-        """How many steps each client took; of an aggregate's sentences each is assumed to have an equal share."""
+        """How many steps each client took."""
+        return self.manifest.client.count_steps(self.sentences_per_client)
+
+    @property
+    def sentences_per_client(self) -> int:
+        """How many sentences each client trained on: equal shares of an aggregate's, one mini-batch if not known."""
         rule, clients = self.manifest.client, self.manifest.clients
-        return rule.steps(math.ceil(self.known.size / clients) if self.known.size else rule.batch)
+        return math.ceil(self.known.size / clients) if self.known.size else rule.batch
 
     def save(self, folder: str | Path) -> Path:
         """Write the update folder: both files, the manifest last, or neither."""
@@ -90,6 +96,7 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
     update = Update(read_tensors(place / TENSORS), manifest)
     if model is not None:
         update.check(model)
+        check_made(update.tensors, model.parameters(), manifest)
     return update
 
 

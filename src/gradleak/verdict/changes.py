@@ -11,13 +11,13 @@ from gradleak.core.text import counted, enumerated
 from gradleak.experiments.frontier.advice import verdict as effect
 from gradleak.experiments.frontier.points import AttackScore, Point
 from gradleak.scoring.interval import Interval
-from gradleak.verdict.attempts import Group, decisive
+from gradleak.verdict.attempts import Group
+from gradleak.verdict.candidates import JUDGED_BY
 from gradleak.verdict.model import ScenarioVerdict
-from gradleak.verdict.rule import LEAKS, sentence_level
+from gradleak.verdict.rule import LEAKS, confirms, read_level, sentence_level
 from gradleak.verdict.sentences import most_tokens, strongest_of
+from gradleak.verdict.settings import Setting, changed_setting, setting_words
 
-# The settings that whoever runs the training chooses.
-CHOSEN = ("defenses", "batch_size", "client")
 MOST_NAMED = 3
 
 
@@ -30,13 +30,22 @@ def helpful_change(
     """A sentence about the measured changes of a scenario that leaks; None if it does not, or none was measured."""
     if verdict.level not in LEAKS:
         return None
+    if read_level(verdict.attacks) not in LEAKS:
+        tried = [
+            (setting_words(setting, changed.scenario), other)
+            for changed, other in others
+            if (setting := _change(group, changed)) and other.candidates is not None
+        ]
+        return _for_candidates(verdict, tried)
     start = _point(verdict)
     effects = [
-        (_change(group, changed), _effect(verdict, other, start), other, changed.defense)
+        # What a change of the client costs is measured nowhere.
+        (setting_words(setting, changed.scenario), _effect(verdict, other, start), other,
+         costs.get(changed.defense) if setting == "defenses" else None)
         for changed, other in others
-        if _is_change(group, changed) and verdict.strongest in {tried.attack for tried in other.attacks}
-    ]
-    hidden = [(name, other, costs.get(defense)) for name, kind, other, defense in effects if kind == "hidden"]
+        if (setting := _change(group, changed)) and verdict.strongest in {tried.attack for tried in other.attacks}
+    ]  # fmt: skip
+    hidden = [(name, other, cost) for name, kind, other, cost in effects if kind == "hidden"]
     shown = [change for change in hidden if change[1].level == "not shown"]
     lowered = [(name, other) for name, kind, other, _ in effects if kind == "lowered"]
     if shown:
@@ -68,6 +77,31 @@ def _effect(verdict: ScenarioVerdict, other: ScenarioVerdict, start: Point) -> s
     return "lowered" if kind == "hidden" and other.level in LEAKS else kind
 
 
+def _for_candidates(verdict: ScenarioVerdict, changes: Sequence[tuple[str, ScenarioVerdict]]) -> str | None:
+    """The same where all that leaks is which candidates were in; changes under which nobody asked say nothing."""
+    hidden = [name for name, other in changes if other.level not in LEAKS and _none_confirmed(other)]
+    if hidden:
+        return (
+            f"Measured to help: under {enumerated(hidden[:MOST_NAMED])} a server that has candidates does not "
+            "clearly confirm any. What that costs was not measured; `gradleak frontier` does."
+        )
+    ours = _share(verdict)
+    lower = [(share, name) for name, other in changes if (share := _share(other)) is not None]
+    if ours is not None and lower:
+        share, name = min(lower, key=lambda change: change[0].mean)
+        if share.high < ours.low:
+            return f"Of the measured changes {name} lowers this most, to {share} % of the sentences confirmed."
+    return "No measured change clearly lowers this." if changes else None
+
+
+def _none_confirmed(verdict: ScenarioVerdict) -> bool:
+    return verdict.candidates is not None and verdict.candidates.level == "not shown"
+
+
+def _share(verdict: ScenarioVerdict) -> Interval | None:
+    return None if verdict.candidates is None else verdict.candidates.confirmed.at(JUDGED_BY)
+
+
 def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> str:
     """Changes that bring the leak down to guessing: the cheapest if costs are known, else some of them."""
     priced = [(cost, name, other) for name, other, cost in hidden if cost is not None]
@@ -86,19 +120,10 @@ def _hidden(hidden: Sequence[tuple[str, ScenarioVerdict, Interval | None]]) -> s
     )
 
 
-def _is_change(group: Group, other: Group) -> bool:
-    """Whether the two differ in a single setting, and in one that can be chosen. No defence is no help."""
-    ours, theirs = decisive(group.scenario), decisive(other.scenario)
-    differ = {key for key in ours if ours[key] != theirs[key]}
-    return len(differ) == 1 and differ <= set(CHOSEN) and not (differ == {"defenses"} and not other.scenario.defenses)
-
-
-def _change(group: Group, other: Group) -> str:
-    if group.scenario.defenses != other.scenario.defenses:
-        return other.defense
-    if group.scenario.batch_size != other.scenario.batch_size:
-        return f"batches of {other.scenario.batch_size}"
-    return f"client {other.scenario.client}"
+def _change(group: Group, other: Group) -> Setting | None:
+    """The one setting in which the other differs, if it can be chosen. No defence is no help."""
+    setting = changed_setting(group.scenario, other.scenario)
+    return None if setting == "defenses" and not other.scenario.defenses else setting
 
 
 def _point(verdict: ScenarioVerdict) -> Point:
@@ -119,4 +144,5 @@ def _point(verdict: ScenarioVerdict) -> Point:
 def _leak(verdict: ScenarioVerdict) -> str:
     best, named = strongest_of(verdict), most_tokens(verdict.attacks)
     tokens = f" with {named.tokens.recall.mean:.0f} % of the tokens" if named is not None and named.tokens else ""
-    return best.scale.labelled(best.leak) + tokens
+    candidates = " with candidates confirmed" if confirms(verdict.candidates) else ""
+    return best.scale.labelled(best.leak) + tokens + candidates

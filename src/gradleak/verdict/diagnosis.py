@@ -13,6 +13,7 @@ from gradleak.attacks.evidence.departures import hiding_defenses
 from gradleak.attacks.reasons import Reason
 from gradleak.audits.results import Scenario, Trial
 from gradleak.defenses import known_defenses
+from gradleak.updates.client_words import half_precision, optimiser
 from gradleak.verdict.attempts import Attempt
 from gradleak.verdict.model import Obstacle, ObstacleKind
 
@@ -96,6 +97,7 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
         yield "noise", {"ratio": ratio}
     hiding = hiding_defenses(scenario.defenses)
     coarse = any(defense is not None and defense.lossy for defense in known_defenses(hiding))
+    coarse = coarse or bool(half_precision(scenario.client))
     if coarse and (drowned or unexplained):
         yield "coarse-values", {}
     elif hiding and covered and ratio is None:
@@ -103,10 +105,10 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
     distance = {"distance": trial.truth_distance or 0.0}
     if covered and scenario.client.mode == "train":
         yield "dropout", distance
-    if covered and scenario.client.name == "fedavg":
+    if covered and scenario.client.local:
         # With dropout, noise or rounding on top, the distance does not say how much of it local steps make.
         alone = scenario.client.mode == "eval" and not hiding
-        steps = scenario.client.steps(scenario.batch_size or 1)
+        steps = scenario.client.count_steps(scenario.batch_size or 1)
         yield "local-steps", {"steps": steps, **(distance if alone else {})}
 
 
@@ -134,11 +136,15 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
                 " the signal" if numbers["ratio"] > 1 else ""
             )
         case "coarse-values":
-            return f"values were rounded or set to zero ({' + '.join(attempt.scenario.defenses)})"
+            causes = [*half_precision(attempt.scenario.client), *attempt.scenario.defenses]
+            return f"values were rounded or set to zero ({' + '.join(causes)})"
         case "dropout":
             return f"dropout: even the true batch explains the update only up to {numbers['distance']:.2g}"
         case "local-steps":
-            many = "too many local steps" if numbers["steps"] > 1 else "a local step sent as rounded weights"
+            rule = attempt.scenario.client
+            one = f"step of {optimiser(rule)}" if rule.adaptive or rule.momentum else "local step"
+            several = one.replace("step", "steps", 1)
+            many = f"too many {several}" if numbers["steps"] > 1 else f"a {one} sent as rounded weights"
             steps = f"{many} ({numbers['steps']:.0f})"
             if "distance" not in numbers:
                 return f"{steps}, beside what else changed the update"

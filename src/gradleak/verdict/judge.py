@@ -11,12 +11,15 @@ from gradleak.scoring.named import all_named
 from gradleak.scoring.pieces import total
 from gradleak.scoring.scale import Scale
 from gradleak.verdict.attempts import Attempt, Group, Missing, group_attempts
+from gradleak.verdict.candidates import judge_candidates, not_tried
 from gradleak.verdict.changes import helpful_change
+from gradleak.verdict.clients import client_lines
 from gradleak.verdict.diagnosis import diagnose
 from gradleak.verdict.model import LEVELS, AttackVerdict, Leaked, ScenarioVerdict, TokensRead, Verdict
 from gradleak.verdict.rule import level, strongest, token_level
 from gradleak.verdict.sentences import CAVEAT, headline
 from gradleak.verdict.unchecked import judge_unchecked
+from gradleak.verdict.untried import untried_changes
 
 
 def judge(
@@ -34,7 +37,12 @@ def judge(
         for each in groups
     ]
     with_changes = [
-        verdict.model_copy(update={"change": helpful_change(each, verdict, judged, costs or {})})
+        verdict.model_copy(
+            update={
+                "change": helpful_change(each, verdict, judged, costs or {}),
+                "untried": untried_changes(each, verdict, judged),
+            }
+        )
         for each, verdict in judged
     ]
     with_changes.sort(key=lambda verdict: (LEVELS.index(verdict.level), -verdict.attacks[0].leak.mean))
@@ -52,15 +60,19 @@ def judge(
 def judge_group(group: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
     """All attempts on one scenario."""
     attacks = sorted(map(judge_attempt, group.attempts), key=lambda verdict: -verdict.leak.mean)
-    reached, best = level(attacks, len(missing)), strongest(attacks)
+    candidates = judge_candidates(group)
+    reached, best = level(attacks, len(missing), candidates), strongest(attacks)
     return ScenarioVerdict(
         scenario=group.name,
         defense=group.defense,
         level=reached,
-        headline=headline(reached, best, attacks, len(missing)),
+        headline=headline(reached, best, attacks, len(missing), candidates),
         strongest=best.attack,
         attacks=attacks,
+        candidates=candidates,
+        not_tried=not_tried(group),
         missing=list(missing),
+        client=client_lines(group.scenario, group.attempts[0].trials),
     )
 
 

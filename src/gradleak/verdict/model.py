@@ -12,6 +12,7 @@ from gradleak.core.files import write_text
 from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.scoring.interval import Interval
+from gradleak.scoring.membership import Confirmed
 from gradleak.scoring.named import NamedCounts
 from gradleak.scoring.pieces import Pieces
 from gradleak.scoring.scale import Scale, scale_by
@@ -90,6 +91,13 @@ class AttackVerdict(_Model):
         return scale_by(self.measure)
 
 
+class CandidatesVerdict(_Model):
+    """What a server that has candidates confirms: the floor, where nothing can be read."""
+
+    level: Level
+    confirmed: Confirmed
+
+
 class ScenarioVerdict(_Model):
     """Everything that was tried on one scenario, and what it came to."""
 
@@ -99,8 +107,18 @@ class ScenarioVerdict(_Model):
     headline: str
     strongest: str = Field(description="the attack with the highest leak")
     attacks: list[AttackVerdict] = Field(description="every attack that was tried, the strongest first")
+    candidates: CandidatesVerdict | None = Field(default=None, description="null if no audit asked for candidates")
+    not_tried: list[str] = Field(
+        default_factory=list, description="what none of these audits tried, and how to try it"
+    )
     missing: list[str] = Field(default_factory=list, description="attempts on it that have no result")
+    client: list[str] = Field(
+        default_factory=list, description="the client's rule, and what was undone of its optimiser or could not be"
+    )
     change: str | None = Field(default=None, description="what measured change would have helped, if one would")
+    untried: list[str] = Field(
+        default_factory=list, description="changes of the client that were not measured, with commands that do"
+    )
 
 
 class ReadCounts(_Model):
@@ -120,6 +138,9 @@ class Unchecked(ReadCounts):
     attack: str
     level: Level
     headline: str
+    client: list[str] = Field(
+        default_factory=list, description="the client's rule, and what was undone of its optimiser or could not be"
+    )
     obstacles: list[str] = Field(default_factory=list, description="why it did not read more, as the attack says it")
 
 

@@ -7,9 +7,11 @@ guessing does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from gradleak.scoring.interval import Interval
-from gradleak.verdict.model import LEVELS, AttackVerdict, Level
+from gradleak.scoring.membership import Confirmed
+from gradleak.verdict.model import LEVELS, AttackVerdict, CandidatesVerdict, Level
 
 # Percent of the sentences that must come back whole, beyond what guessing reads whole, for the worst level.
 WHOLE = 10.0
@@ -22,12 +24,23 @@ NAMED, NEARLY_ALL = 50.0, 90.0
 LEAKS: tuple[Level, ...] = ("critical", "high", "moderate")
 
 
-def level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
-    """The level of a scenario: of its sentences or of its tokens, whichever is worse.
+def level(attacks: Sequence[AttackVerdict], missing: int = 0, candidates: CandidatesVerdict | None = None) -> Level:
+    """The level of a scenario: of its sentences, of its tokens or of candidates, whichever is worst.
 
     Every attack counts, not only the strongest. `missing` is the number of attempts that were planned and have no
     result.
     """
+    read = read_level(attacks, missing)
+    return min(read, candidates.level, key=LEVELS.index) if confirms(candidates) else read
+
+
+def confirms(candidates: CandidatesVerdict | None) -> TypeGuard[CandidatesVerdict]:
+    """Whether a server that has candidates clearly confirms some."""
+    return candidates is not None and candidates.level in LEAKS
+
+
+def read_level(attacks: Sequence[AttackVerdict], missing: int = 0) -> Level:
+    """The level by what was read, sentences or tokens."""
     named = [attack.tokens.level for attack in attacks if attack.tokens is not None]
     return min([sentence_level(attacks, missing), *(each for each in named if each in LEAKS)], key=LEVELS.index)
 
@@ -72,6 +85,19 @@ def token_level(
     if unfinished:
         return "unfinished"
     return "unclear" if trials < ENOUGH_TRIALS else "not shown"
+
+
+def candidates_level(confirmed: Confirmed, rate: float) -> Level:
+    """The level of what a server that has candidates confirms; at most moderate: it has the sentences already."""
+    recall = next((each for each in confirmed.recall if each.level == rate), None)
+    if recall is not None and recall.share is not None and recall.false_alarms is not None:
+        if recall.share.mean >= NAMED or recall.share.low > recall.false_alarms.high:
+            return "moderate"
+    elif confirmed.auc is not None and confirmed.auc.low > 0.5:
+        return "moderate"
+    if confirmed.without:
+        return "unfinished"
+    return "unclear" if confirmed.trials < ENOUGH_TRIALS else "not shown"
 
 
 def too_rough(attack: AttackVerdict) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from gradleak.core.text import counted, enumerated
 from gradleak.scoring.pieces import Count
-from gradleak.verdict.model import LEVELS, AttackVerdict, Level, ScenarioVerdict
-from gradleak.verdict.rule import ENOUGH_TRIALS, sentence_level
+from gradleak.verdict.candidates import candidate_lines, confirmed_words
+from gradleak.verdict.model import LEVELS, AttackVerdict, CandidatesVerdict, Level, ScenarioVerdict
+from gradleak.verdict.rule import ENOUGH_TRIALS, LEAKS, confirms, read_level, sentence_level
 
 CAVEAT = (
     "A verdict says what was tried and what it read back. Another attack, more steps or other data may read more: "
@@ -21,11 +22,24 @@ _NAMES = {
 }
 
 
-def headline(level: Level, best: AttackVerdict, attacks: Sequence[AttackVerdict], missing: int = 0) -> str:
+def headline(
+    level: Level,
+    best: AttackVerdict,
+    attacks: Sequence[AttackVerdict],
+    missing: int = 0,
+    candidates: CandidatesVerdict | None = None,
+) -> str:
     """One sentence: the level and the numbers it rests on."""
     scale = best.scale
     score = f"{scale.labelled(best.leak)}, guessing without the update {scale.format(best.control)}"
     named = most_tokens(attacks)
+    if confirms(candidates) and read_level(attacks, missing) not in LEAKS:
+        cut = _cut(attacks, missing)
+        until = f", with {cut}" if cut else ""
+        return (
+            f"{level.capitalize()}: no sentence was read clearly better than by guessing{until} ({score}). But "
+            f"{confirmed_words(candidates.confirmed)}."
+        )
     if named is not None and LEVELS.index(level) < LEVELS.index(sentence_level(attacks, missing)):
         cut = _cut(attacks, missing)
         until = f", with {cut}: more time may read them" if cut else ""
@@ -92,8 +106,14 @@ def token_words(attacks: Sequence[AttackVerdict]) -> list[str]:
 
 
 def scenario_words(scenario: ScenarioVerdict) -> list[str]:
-    """What came back of a scenario: of the strongest attack, and the tokens of the one that named them best."""
-    return [*leaked_words(strongest_of(scenario)), *token_words(scenario.attacks)]
+    """What came back of a scenario, the tokens of the attack that named them best, and what candidates add."""
+    candidates = [] if scenario.candidates is None else candidate_lines(scenario.candidates.confirmed)
+    return [
+        *leaked_words(strongest_of(scenario)),
+        *token_words(scenario.attacks),
+        *candidates,
+        *scenario.not_tried,
+    ]
 
 
 def most_tokens(attacks: Sequence[AttackVerdict]) -> AttackVerdict | None:

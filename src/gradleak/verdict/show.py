@@ -10,6 +10,7 @@ from rich.text import Text
 from gradleak.core.console import SafeConsole
 from gradleak.core.output import visible
 from gradleak.core.text import counted, enumerated
+from gradleak.verdict.candidates import short_share
 from gradleak.verdict.model import Level, ScenarioVerdict, Unchecked, Verdict
 from gradleak.verdict.sentences import attack_words, most_tokens, obstacle_words, scenario_words, strongest_of
 
@@ -28,6 +29,8 @@ def print_verdict(verdict: Verdict, console: SafeConsole) -> None:
         console.print(scenario_table(verdict))
     for scenario in verdict.scenarios[:IN_FULL]:
         print_scenario(scenario, console, named=len(verdict.scenarios) > 1)
+    for line in verdict.scenarios[0].untried if verdict.scenarios else ():  # of the worst; a list for each is long
+        _command(line, console)
     if len(verdict.scenarios) > IN_FULL:
         rest = len(verdict.scenarios) - IN_FULL
         console.print(f"\n{counted(rest, 'more scenario')} in full in verdict.json and in the report.")
@@ -48,7 +51,7 @@ def print_scenario(scenario: ScenarioVerdict, console: SafeConsole, named: bool 
     if named:
         console.print(f"{scenario.scenario}, defence {scenario.defense}", style="dim")
     console.print(scenario.headline, style=STYLES[scenario.level])
-    for line in scenario_words(scenario):
+    for line in (*scenario.client, *scenario_words(scenario)):
         _line(line, console)
     for attack in scenario.attacks:
         if len(scenario.attacks) > 1:
@@ -67,6 +70,8 @@ def print_unchecked(unchecked: Unchecked, console: SafeConsole, named: bool = Fa
             f"{unchecked.scenario}, defence {unchecked.defense}", style="dim", markup=False, highlight=False
         )
     console.print(unchecked.headline, style=STYLES[unchecked.level], markup=False, highlight=False)
+    for line in unchecked.client:
+        _line(line, console)
     for why in unchecked.obstacles:
         _line(f"{unchecked.attack} did not read more: {why}", console)
 
@@ -105,11 +110,17 @@ def _line_of(scenario: ScenarioVerdict) -> dict[str, Text]:
         "guessing": Text(best.scale.format(best.control)),
         "whole": Text(f"{best.leaked.whole}/{best.leaked.sentences}"),
         "tokens": Text("–" if named is None or named.tokens is None else f"{named.tokens.recall.mean:.0f} %"),
+        "confirmed": Text(short_share(scenario.candidates)),
         **{
             name: Text("–" if count is None else f"{count.found}/{count.total}")
             for name, count in zip(("names", "numbers"), counts, strict=True)
         },
     }
+
+
+def _command(text: str, console: SafeConsole) -> None:
+    """A line that ends in a command, which must not be broken."""
+    console.print(f"  {visible(text)}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _line(text: str, console: SafeConsole) -> None:

@@ -8,6 +8,7 @@ from gradleak.audits.results import Results, Trial
 from gradleak.core.text import counted, enumerated
 from gradleak.scoring.scale import Scale
 from gradleak.verdict.attempts import Cell, cells_of
+from gradleak.verdict.clients import client_lines
 from gradleak.verdict.model import LEVELS, Level, ReadCounts, Unchecked
 
 
@@ -27,6 +28,7 @@ def _judged(cell: Cell) -> Unchecked:
         attack=cell.attack,
         level=level,
         headline=f"{level.capitalize()}: {_headline(cell.attack, read, scale)}",
+        client=client_lines(cell.results.scenario, trials),
         obstacles=list(dict.fromkeys(note for trial in trials for note in trial.reconstruction.notes)),
         **read.model_dump(),
     )

@@ -11,6 +11,7 @@ from tiny import CASES, TEXTS, bare_update, secret_of, tiny_model, tiny_module, 
 from gradleak import Client, TextModel, attack, load_model
 from gradleak.attacks.exact.attack import recover
 from gradleak.core.budget import Budget
+from gradleak.updates.gradient import undo
 from gradleak.updates.update import Update
 
 
@@ -44,7 +45,9 @@ def test_works_without_embedding_gradients(family: str) -> None:
 
 def test_a_sentence_that_occurs_twice_weighs_twice() -> None:
     model = wide_model("bert", "classification")
-    outcome = recover(bare_update(model, [TEXTS[0], TEXTS[1], TEXTS[0]], [0, 1, 0]), model, 0, Budget(), quiet)
+    outcome = recover(
+        undo(bare_update(model, [TEXTS[0], TEXTS[1], TEXTS[0]], [0, 1, 0]), model), model, 0, Budget(), quiet
+    )
     shares = sorted(round(3 * sentence.share) for sentence in outcome.sentences)
     assert shares == [1, 2]
     assert outcome.complete
@@ -108,7 +111,7 @@ def test_labels_of_sentences_that_differ_in_the_last_token_are_right_or_open(see
     module.config.num_labels = 5
     model = load_model(module, tokenizer=tiny_tokenizer("gpt2"), task="classification")
     update = sends(model, [[5, 6, 7, last] for last in (50, 60, 70)], [0, 2, 4])
-    outcome = recover(update, model, 0, Budget(), quiet)
+    outcome = recover(undo(update, model), model, 0, Budget(), quiet)
     right = {50: 0, 60: 2, 70: 4}
     assert {s.tokens[-1] for s in outcome.sentences} == set(right)
     assert all(s.label in (None, right[s.tokens[-1]]) for s in outcome.sentences)
@@ -122,7 +125,7 @@ def test_an_update_of_the_sum_of_losses_is_recovered_whole(scale: float, known: 
     model = wide_model("bert", "classification")
     update = Client(model, known).update(TEXTS, [0, 1, 0])
     update = dataclasses.replace(update, tensors={name: scale * t for name, t in update.tensors.items()})
-    outcome = recover(update, model, 0, Budget(), quiet)
+    outcome = recover(undo(update, model), model, 0, Budget(), quiet)
     assert {tuple(s.tokens) for s in outcome.sentences} == set(map(tuple, model.encode(TEXTS).sentences()))
     assert outcome.complete
 

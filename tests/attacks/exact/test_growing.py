@@ -10,6 +10,7 @@ from tiny import TEXTS, bare_update, wide_model
 from gradleak import attack
 from gradleak.attacks.exact.attack import recover
 from gradleak.core.budget import Budget
+from gradleak.updates.gradient import undo
 
 
 def quiet(text: str) -> None:
@@ -19,7 +20,7 @@ def quiet(text: str) -> None:
 def test_growing_that_was_cut_short_proves_nothing() -> None:
     model = wide_model("gpt2", "classification")
     (row,) = model.encode(TEXTS[:1]).sentences()
-    outcome = recover(bare_update(model, TEXTS[:1]), model, 0, Budget(steps=3), quiet)
+    outcome = recover(undo(bare_update(model, TEXTS[:1]), model), model, 0, Budget(steps=3), quiet)
     assert outcome.sentences
     assert all(len(s.tokens) < len(row) and not s.whole for s in outcome.sentences)
 

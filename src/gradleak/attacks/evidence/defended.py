@@ -46,7 +46,7 @@ def what_shows(update: Update, model: TextModel) -> Seen:
     # Signs are hardly ever zero; the few largest values of a very coarse grid, equally large too, stand among zeros.
     signs = bool(tensors) and all(map(is_sign, tensors)) and _share_of_zeros(tensors) < ALL_BUT_ZEROS
     # Rounded weights leave zeros in the difference of a local training, and so does a coarse grid.
-    exact = update.manifest.client.name == "fedsgd" or any(defense.leaves in ("largest", "some") for defense in named)
+    exact = not update.manifest.client.local or any(defense.leaves in ("largest", "some") for defense in named)
     zeroed = exact and not signs and _is_zeroed(tensors)
     pruned = zeroed and is_pruned(tensors)
     return Seen(signs, zeroed and not pruned, pruned, any(defense.clips for defense in named))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gradleak.attacks.reasons import HIDDEN, Reason
 from gradleak.core.text import counted
 from gradleak.defenses import known_defenses
+from gradleak.updates.client_words import half_precision, optimiser
 from gradleak.updates.update import Update
 
 
@@ -14,9 +15,15 @@ def departures(update: Update) -> tuple[str, ...]:
     """Everything of it that hides exact values, in words."""
     manifest, rule = update.manifest, update.manifest.client
     found = ["dropout (mode=train)"] if rule.mode == "train" else []
-    if rule.name == "fedavg":
+    if rule.adaptive:
+        steps = counted(update.local_steps, "step")
+        kept = "of which large entries keep their sign only" if update.local_steps == 1 else "which cannot be undone"
+        found.append(f"{steps} of {optimiser(rule)} with step size {rule.lr:g}, {kept}")
+    elif rule.local:
         steps = counted(update.local_steps, "local step")
-        found.append(f"{steps} with step size {rule.lr:g}, sent as rounded weights")
+        by = f" of {optimiser(rule)}" if rule.momentum else ""
+        found.append(f"{steps}{by} with step size {rule.lr:g}, sent as rounded weights")
+    found += [f"numbers {how}" for how in half_precision(rule)]
     found += [f"the defence {text}" for text in hiding_defenses(manifest.defenses)]
     return (*found, *(f"what the manifest notes ({note})" for note in manifest.notes))
 

@@ -6,8 +6,10 @@ import torch
 
 from gradleak.attacks.evidence.defended import grid_step
 from gradleak.attacks.evidence.noise import noise_level
+from gradleak.defenses import known_defenses
 from gradleak.matching.parameters import typical_entry
 from gradleak.models.text import TextModel
+from gradleak.updates.precision import DTYPES
 from gradleak.updates.update import Update
 
 
@@ -28,18 +30,35 @@ def signal_fractions(update: Update, model: TextModel) -> dict[str, float] | Non
 def _error_powers(update: Update, model: TextModel) -> dict[str, float]:
     """The mean squared error on an entry of every parameter."""
     rule = update.manifest.client
-    if rule.name == "fedsgd":
+    if not rule.local:
         level = noise_level(update, model)
         grids = {name: grid_step(tensor) for name, tensor in update.tensors.items()}
-        return {name: level * level if step is None else step * step / 12 for name, step in grids.items()}
+        found = {name: level * level if step is None else step * step / 12 for name, step in grids.items()}
+        formats = [each for each in (rule.precision, rule.wire) if each != "fp32"]
+        return {
+            name: error + sum(_rounding(update.tensors[name], DTYPES[each]) for each in formats)
+            for name, error in found.items()
+        }
     # Errors of several clients are independent, so their mean has less of them.
-    roundings = update.local_steps / update.manifest.clients
-    weights = model.parameters()
-    return {name: roundings * _rounding(weights[name].detach()) for name in update.tensors}
+    clients = update.manifest.clients
+    weights = {name: model.parameters()[name].detach() for name in update.tensors}
+    errors = {
+        name: update.local_steps * _rounding(weight, DTYPES[rule.precision]) / clients
+        for name, weight in weights.items()
+    }
+    if rule.wire != "fp32":
+        altered = any(defense is None or defense.alters for defense in known_defenses(update.manifest.defenses))
+        for name, sent in (update.tensors if altered else weights).items():
+            errors[name] += _rounding(sent, DTYPES[rule.wire]) / clients
+    return errors
 
 
-def _rounding(weight: torch.Tensor) -> float:
-    """The mean squared error of rounding a weight once."""
-    size = weight.abs()
-    gap = torch.nextafter(size, torch.full_like(size, float("inf"))) - size
+def _rounding(values: torch.Tensor, dtype: torch.dtype) -> float:
+    """The mean squared error of rounding once to a number format."""
+    size = values.abs()
+    if dtype == torch.float32:
+        gap = torch.nextafter(size, torch.full_like(size, float("inf"))) - size
+    else:
+        format_ = torch.finfo(dtype)
+        gap = format_.eps * torch.exp2((size.clamp_min(format_.tiny).frexp().exponent - 1).double())
     return float(gap.square().mean()) / 12

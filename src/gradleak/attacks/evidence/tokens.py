@@ -13,9 +13,10 @@ from torch import Tensor
 from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.evidence.lengths import longest_sentence, total_tokens
 from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
+from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
-from gradleak.attacks.spans.certify import attention_parts, joint_span
+from gradleak.attacks.spans.certify import attention_parts, carried, joint_span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -73,6 +74,8 @@ def tokens_of(
     scores: dict[int, float] = {}
     rows = present_rows(embedding, rule) if embedding is not None and head is not embedding else None
     fit = _in_the_span(model, gradient, rows, budget) if spans else None
+    if fit is None and spans and embedding is None:
+        fit = _in_combination(model, gradient, budget or Budget())
     if embedding is None:
         tokens.reasons.append(Reason(kind="words-missing"))
     elif head is not embedding:
@@ -116,6 +119,17 @@ def _in_the_span(
         return None
     tested = torch.arange(len(model.token_embedding), device=model.device) if among is None else among
     return tested[fitting(model, span, tested, _positions(model, gradient), budget=budget).any(dim=1)]
+
+
+def _in_combination(model: TextModel, gradient: Update, budget: Budget) -> Tensor | None:
+    """The tokens that LoRA's few rows of the first layer are combinations of; None if that proves no set of them."""
+    matrices, _ = carried(gradient.tensors, attention_parts(model, 0))
+    if sum(len(matrix) for matrix in matrices) >= model.token_embedding.shape[1]:
+        return None
+    sparse = sparse_tokens(model, gradient.tensors, budget)
+    if sparse is None or not sparse.certified:
+        return None
+    return torch.tensor(sorted(sparse.sizes), device=model.device)
 
 
 def _positions(model: TextModel, gradient: Update) -> int:

@@ -10,12 +10,13 @@ from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentenc
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.encoders import recover_encoder
+from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
-from gradleak.updates.gradient import as_gradient
+from gradleak.updates.gradient import Undone, undo
 from gradleak.updates.update import Update
 
 
@@ -29,7 +30,7 @@ class Exact(Attack):
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         (update,), (seed,), progress = updates, context.seeds, context.progress
         progress.begin(self.name, context.total, "updates")
-        outcome = recover(as_gradient(update), model, seed, context.budget, show_in(progress, context.before))
+        outcome = recover(undo(update, model), model, seed, context.budget, show_in(progress, context.before))
         progress.advance(context.before + 1)
         progress.end()
         return [as_reconstruction(outcome, model, context.budget)]
@@ -40,12 +41,15 @@ def show_in(progress: Progress, done: int) -> Callable[[str], None]:
     return lambda text: progress.advance(done, text=text)
 
 
-def recover(gradient: Update, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
-    """Everything that can be proved about a gradient."""
+def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
+    """Everything that can be proved about a gradient; where it is an estimate, also what is as good as proved."""
+    gradient, generator = undone.gradient, torch.Generator().manual_seed(seed)
     if model.adapter.family.kind == "decoder":
         outcome = recover_decoder(model, gradient, budget, show)
+    elif can_estimate(model, undone):
+        outcome = recover_estimated(model, undone, generator, budget, show)
     else:
-        outcome = recover_encoder(model, gradient, torch.Generator().manual_seed(seed), budget, show)
+        outcome = recover_encoder(model, gradient, generator, budget, show)
     outcome.reasons = with_causes(outcome.reasons, gradient)
     return outcome
 
@@ -78,7 +82,7 @@ def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
     return Sentence(
         text=model.decode(tokens),
         tokens=tokens,
-        confidence=1.0 if certificate.holds else 0.5,
+        confidence=1.0 if certificate.holds else recovered.confidence,
         certified=certificate.holds and recovered.whole and bool(tokens),
         stage=Exact.name,
         energy=certificate.energy,

@@ -48,7 +48,14 @@ def sentence_gradient(model: TextModel, tokens: list[int], label: int | None, na
 
 
 def find_contribution(
-    model: TextModel, update: Tensors, span: Span, part: Part, tokens: list[int], places: list[int] | None = None
+    model: TextModel,
+    update: Tensors,
+    span: Span,
+    part: Part,
+    tokens: list[int],
+    places: list[int] | None = None,
+    most_misfit: float = MISFIT,
+    least: float = 0.0,
 ) -> Contribution | None:
     """The label and share of a sentence by a matrix of the update, or None if no label fits.
 
@@ -57,7 +64,9 @@ def find_contribution(
     the share, and for no other D is it a positive multiple of the identity. Positions whose state other sentences
     have too must be left out: `places` are those to look at, and of these the first are left out until the rest fit,
     as a sentence that was not recovered can begin alike. At a single place any positive number is a multiple of the
-    identity; then the only label that makes it a share is given, and None if several do.
+    identity; then the only label that makes it a share is given, and None if several do. Where the update is an
+    estimate, a larger `most_misfit` may be allowed, and singular values below the share `least` of the largest are
+    left out.
     """
     carrier = part.carrier(update)
     if carrier is None:
@@ -66,7 +75,7 @@ def find_contribution(
     states = states.double() if carrier.map is None else states.double() @ carrier.map.double().T
     matrix = carrier.matrix.double()
     # The pseudo-inverse within the span: the span is known, so what lies outside it is noise and is left out.
-    inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=0.0)
+    inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=least)
     classes = range(model.num_labels) if model.task == "classification" else [None]
     looked_at = list(range(len(states))) if places is None else places
     fits: list[Contribution] = []
@@ -79,7 +88,7 @@ def find_contribution(
         starts = range(1 if places is None else len(looked_at))
         tested = (_multiple_of_identity(product, looked_at[start:]) for start in starts)
         for count, (scale, misfit) in zip(range(len(looked_at), 0, -1), tested, strict=False):
-            if scale > 0 and misfit < MISFIT:
+            if scale > 0 and misfit < most_misfit:
                 fits.append(Contribution(label, 1 / scale, misfit, gradient, count))
                 break
     most = max((each.places for each in fits), default=0)

@@ -56,7 +56,13 @@ def recover_encoder(
 
 
 class EncoderRecovery:
-    """The rounds of search on an update, and the sentences recovered so far."""
+    """The rounds of search on an update, and the sentences recovered so far.
+
+    `enough` is the energy at which a descent ends, `promising` that up to which a sentence is checked.
+    """
+
+    enough = promising = PROMISING
+    once = ONCE
 
     def __init__(self, model: TextModel, update: Update, generator: torch.Generator) -> None:
         self.model = model
@@ -72,13 +78,17 @@ class EncoderRecovery:
         wanted |= {self.token_table, self.position_table}
         self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
         self.original = dict(self.left)
-        self.certifier = Certifier(model, update)
-        self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
         self._exact: TextModel | None = None
         self.recovered: list[Recovered] = []
         self.bag: dict[int, float] = {}
         self.seen: tuple[Tensor, int] | None = None
         self.reasons: list[Reason] = []
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What the untouched update shows."""
+        self.certifier = Certifier(self.model, self.update)
+        self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
 
     def run(self, budget: Budget, show: Callable[[str], None]) -> None:
         """Search until every sentence is found, the budget is spent, or many starts find nothing."""
@@ -144,12 +154,12 @@ class EncoderRecovery:
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
         frames = Frames(self.model, choices, rows)
         picks = choices.draw(len(rows), self.generator)
-        ids, energies = descend(Energy(self.model, mixed, self.mixed[0]), frames, picks, budget)
+        ids, energies = descend(Energy(self.model, mixed, self.mixed[0]), frames, picks, budget, self.enough)
         known = {tuple(r.tokens) for r in self.recovered}
         promising = dict.fromkeys(
             tuple(ids[row][frames.mask[row]].tolist())
             for row in energies.argsort()[:MOST_CHECKS].tolist()
-            if energies[row] < PROMISING
+            if energies[row] < self.promising
         )
         accepted = [self._accept(list(tokens)) for tokens in promising if tokens not in known]
         return any(accepted)
@@ -183,7 +193,7 @@ class EncoderRecovery:
         shares = unmix(*self._embedding_rows(span, tokens, fits), fits)
         weights = torch.where(shares > LEAST_SHARE * (STARTS / starts) ** 2, shares, 0.0) * fits
         if starts > STARTS:
-            repeated = shares.amax(dim=1, keepdim=True) < ONCE
+            repeated = shares.amax(dim=1, keepdim=True) < self.once
             weights = torch.where(repeated & fits, weights.clamp_min(LEAST_SHARE), weights)
         inner = ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))
         kept = inner & (weights > 0).any(dim=1)

@@ -81,13 +81,18 @@ class Frames:
         return torch.where(self.free[rows].view(shape), tokens, self.fixed[rows].view(shape))
 
 
-def descend(energy: Energy, frames: Frames, picks: Tensor, budget: Budget) -> tuple[Tensor, Tensor]:
-    """Flip tokens of (starts, positions) picks until no flip helps; the tokens and energies reached."""
+def descend(
+    energy: Energy, frames: Frames, picks: Tensor, budget: Budget, enough: float = PROMISING
+) -> tuple[Tensor, Tensor]:
+    """Flip tokens of (starts, positions) picks until no flip helps; the tokens and energies reached.
+
+    An energy up to `enough` is not lowered further.
+    """
     everyone = torch.arange(len(picks), device=picks.device)
     values = energy.values(frames.ids(picks, everyone), frames.mask)
     stuck = torch.zeros_like(values, dtype=torch.bool)
     for _ in range(STEPS):
-        active = ((values > PROMISING) & ~stuck).nonzero()[:, 0]
+        active = ((values > enough) & ~stuck).nonzero()[:, 0]
         if not len(active) or budget.tick():
             break
         tried = _flips(energy, frames, picks[active], active)

@@ -12,7 +12,8 @@ from gradleak.attacks.spans.certify import Certificate
 class Recovered:
     """A sentence with its special tokens, its certificate, and label and weight where the update shows them.
 
-    `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once.
+    `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once. `confidence` is for a
+    sentence whose certificate does not hold.
     """
 
     tokens: list[int]
@@ -20,6 +21,7 @@ class Recovered:
     label: int | None = None
     share: float | None = None
     whole: bool = True
+    confidence: float = 0.5
 
 
 @dataclass

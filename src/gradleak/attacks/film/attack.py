@@ -92,7 +92,7 @@ class Film(Attack):
         (update,), (seed,), progress = updates, context.seeds, context.progress
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", self.options.rounds, "rounds")
         generator = torch.Generator().manual_seed(seed)
-        written = self._write(as_gradient(update), model, generator, context.budget, progress)
+        written = self._write(as_gradient(update, model), model, generator, context.budget, progress)
         progress.end()
         return [written]
 
@@ -105,12 +105,14 @@ class Film(Attack):
         if attribution is not None and not attribution.unit:
             tokens.reasons.append(Reason(kind="upper-missing"))
             attribution = None
-        if not content:
+        if not content and (attribution is None or not model.has_adapters):
             return _reconstruction(model, tokens, content, [], budget)
-        first = first_tokens(model, torch.tensor(content, device=model.device))
+        # Fresh adapters (B is zero) show no tokens, but what predictions explain: then any token may stand anywhere.
+        known = content or model.text_tokens.nonzero()[:, 0].tolist()
+        first = first_tokens(model, torch.tensor(known, device=model.device), capitals=bool(content))
         # An expected end leaves hardly a trace, so ends are always tried.
         ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
-        bag = torch.tensor(sorted({*content, *ends}), device=model.device)
+        bag = torch.tensor(sorted({*known, *ends}), device=model.device)
         grown = self._rounds(model, attribution, bag, first, tokens.counts, budget, progress)
         if attribution is None:
             judged = self._by_prior(model, grown, content, generator)

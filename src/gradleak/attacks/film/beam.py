@@ -270,7 +270,7 @@ def _given_up(sentence: Grown) -> bool:
 
 
 def _forbid(values: Tensor, alive: Sequence[Grown], bag: Tensor, settings: BeamSettings, forbidden: NGrams) -> None:
-    columns = {int(token): column for column, token in enumerate(bag)}
+    columns = {token: column for column, token in enumerate(bag.tolist())}
     for row, sentence in enumerate(alive):
         own = NGrams(settings.repeat)
         if settings.repeat:

@@ -80,8 +80,8 @@ class ImageLti(ImageAttack):
         self, folder: Path, made: Manifest, model: ImageModel, context: AttackContext
     ) -> tuple[InverterManifest, Rescaled]:
         """Train the network and write it; after a stop by the budget it is used as it is and trained on later."""
-        if made.client.name != "fedsgd":
-            raise GradleakError(f"lti learns from gradients; these updates are of {made.client}")
+        if made.client.local or not made.client.plain:
+            raise GradleakError(f"lti learns from plain gradients; these updates are of {made.client}")
         auxiliary = context.auxiliary
         if not auxiliary:
             raise GradleakError("lti needs auxiliary images to learn from, or a trained network: -o inverter=FOLDER")

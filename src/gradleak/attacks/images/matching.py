@@ -56,7 +56,7 @@ class GradientMatcher:
         self.names = list(updates[0].tensors)
         if any(list(update.tensors) != self.names for update in updates):
             raise GradleakError("updates that are attacked together must hold the same tensors")
-        self.targets = flat_updates(updates).to(model.device)
+        self.targets = flat_updates(updates, model).to(model.device)
         named = {spec for update in updates for spec in update.manifest.defenses}
         leaves = {defense.leaves for defense in known_defenses(sorted(named)) if defense is not None}
         self.signs = "signs" in leaves
@@ -74,9 +74,9 @@ class GradientMatcher:
         return cosine_distance(gradients, targets)
 
 
-def flat_updates(updates: Sequence[Update]) -> Tensor:
+def flat_updates(updates: Sequence[Update], model: ImageModel) -> Tensor:
     """The gradients that updates stand for, a row each."""
-    return torch.stack([torch.cat([t.flatten() for t in as_gradient(u).tensors.values()]) for u in updates])
+    return torch.stack([torch.cat([t.flatten() for t in as_gradient(u, model).tensors.values()]) for u in updates])
 
 
 def cosine_distance(gradients: Tensor, targets: Tensor) -> Tensor:

@@ -83,13 +83,13 @@ class MatchingAttack(Attack):
         return [answers[number] for number in range(len(updates))]
 
     def _case(self, update: Update, seed: int, model: TextModel) -> Case:
-        gradient = as_gradient(update)
+        gradient = as_gradient(update, model)
         return Case(
             update=update,
             gradient=gradient,
             seed=seed,
             seen=what_shows(update, model) if self.options.adapt else Seen(),
-            unrolled=self.options.fedavg == "unrolled" and update.manifest.client.name == "fedavg",
+            unrolled=self.options.fedavg == "unrolled" and update.manifest.client.local,
             guesses=gather(gradient, model, self.name, self.options.guesses),
         )
 
@@ -171,6 +171,8 @@ def _engine(options: MatchingOptions, cases: Sequence[Case], model: TextModel, b
                 "fedavg=unrolled repeats the steps of a single client; this update is the mean of several"
             )
         rules = [case.update.manifest.client for case in cases]
+        if other := next((rule for rule in rules if not rule.plain), None):
+            raise GradleakError(f"fedavg=unrolled repeats plain steps of SGD; this client trained by {other}")
         return UnrolledEngine(model, [case.update.tensors for case in cases], distance, rules, budget)
     tensors = [case.gradient.tensors for case in cases]
     masks = [surviving(case.update) for case in cases] if cases[0].seen.masked else None

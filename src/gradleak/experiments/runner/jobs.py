@@ -23,7 +23,7 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE
 
 # Settings that decide nothing by themselves: models, data and secrets count by their hashes.
-_ASIDE = {"model", "task", "num_labels", "data", "text_column", "label_column", "secret", "budget", "out"}
+_ASIDE = {"model", "task", "num_labels", "lora", "data", "text_column", "label_column", "secret", "budget", "out"}
 # Those that there were when seeds were first derived.
 _FIRST = {
     "attack", "batch_size", "client", "defenses", "device", "known", "max_tokens", "observe", "options", "redact",
@@ -129,7 +129,8 @@ class AuditJob(_Model):
         'minilm builtin b4 fedsgd none all lamp-cos steps=30 s1'
         """
         spec = self.spec
-        names = [Path(spec.model).name, Path(spec.data).name, f"b{spec.batch_size}", spec.client]
+        names = [Path(spec.model).name, *([spec.lora] if spec.lora else []), Path(spec.data).name]
+        names += [f"b{spec.batch_size}", spec.client]
         return " ".join([*names, label(spec.defenses), spec.observe, self.family, f"s{spec.seed}"])
 
 

@@ -41,7 +41,7 @@ class Sweep(Experiment[SweepSpec, SweepResult]):
         planned = []
         for audit in self.spec.audits():
             spec = subjects.completed(audit)
-            alike = json.dumps([spec.model, spec.task, spec.num_labels, spec.attack_label], default=str)
+            alike = json.dumps([spec.model, spec.task, spec.num_labels, spec.lora, spec.attack_label], default=str)
             key = None if self.spec.together == 1 else (alike, counts[alike] // self.spec.together)
             counts[alike] += 1
             planned.append(Planned(AuditJob(spec=spec), key))

@@ -17,6 +17,7 @@ from gradleak.core.yaml_files import read_yaml
 from gradleak.defenses.chains import Chain, chain_list, parse_chain
 from gradleak.experiments.runner.cell import Limits
 from gradleak.experiments.specs import AttackChoice, ExperimentSpec
+from gradleak.models.lora_text import LoraSettings
 from gradleak.models.selection_text import ALL, parse_selection
 from gradleak.updates.client_rule import ClientRule
 
@@ -33,6 +34,7 @@ class ModelChoice(_Choice):
     model: str = Field(description="built-in name, Hugging Face folder or hub id")
     task: TaskName | None = None
     num_labels: int | None = Field(None, ge=2)
+    lora: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -62,8 +64,8 @@ class SweepSpec(ExperimentSpec):
     """Everything a sweep can be asked. The lists are multiplied; settings of an audit hold for all cells."""
 
     varied = frozenset(
-        {"model", "task", "num_labels", "text_column", "label_column", "batch_size", "client", "attack", "options"}
-        | {"seed", "attack_seed", "budget"}
+        {"model", "task", "num_labels", "lora", "text_column", "label_column", "batch_size", "client", "attack"}
+        | {"options", "seed", "attack_seed", "budget"}
     )
 
     models: tuple[ModelChoice, ...] = Field((ModelChoice(model="minilm"),), min_length=1)
@@ -102,6 +104,8 @@ class SweepSpec(ExperimentSpec):
             raise ValueError("a batch has at least 1 sentence")
         for client in self.clients:
             ClientRule.parse(client)
+        for adapters in filter(None, (choice.lora for choice in self.models)):
+            LoraSettings.parse(adapters)
         for part in self.observe:
             parse_selection(part)
         return self

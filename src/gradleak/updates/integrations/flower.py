@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.models.load import save_model
 from gradleak.updates.client_rule import ClientRule
-from gradleak.updates.integrations.recording import MODEL, RECORDABLE, Recorder, with_weights
+from gradleak.updates.integrations.recording import MODEL, RECORDABLE, Recorder, save_with
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class _Server:
     def sent(self, number: int, arrays: Any, read: Callable[[Any], dict[str, Tensor]]) -> None:
         if number in self.rounds:
             self.weights = self.recorder.form.named(read(arrays))  # what does not fit is an error before training
-            save_model(with_weights(self.model, self.weights), self.tokenizer, _place(self.recorder, number, MODEL))
+            save_with(self.model, self.weights, self.tokenizer, _place(self.recorder, number, MODEL))
 
     def received(self, number: int, messages: Any, read: Callable[[Any], tuple[list[Reply], bool]]) -> None:
         """`read` gives the replies, and whether they are one and the same: what SecAgg+ let the server see."""
@@ -140,7 +139,7 @@ class _Server:
     def _reservations(self, replies: Sequence[Reply]) -> list[str]:
         """In what the mean of these replies differs from one client with all their sentences."""
         unequal = len({reply.sentences for reply in replies}) > 1
-        notes = [UNEQUAL] if unequal and self.recorder.rule.name == "fedavg" else []
+        notes = [UNEQUAL] if unequal and self.recorder.rule.local else []
         return [*notes, TOKENS] if self.recorder.form.task == "causal-lm" else notes
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.models.adapter_names import MOST_PREFIXES, by_plain_name, spellings
 from gradleak.models.families import Task, family_of
 from gradleak.models.objective import task_of
 
 Shape = tuple[int, ...]
-# Wrappers put one name each before a parameter's; more than a few are not wrappers.
-MOST_PREFIXES = 4
 
 
 @dataclass(frozen=True)
 class Form:
     """What an update of a model must look like, without its weights, so that it travels to every client cheaply.
 
-    `others` are names a state dict may hold beside parameters: buffers, and second names of tied parameters.
+    `others` are names a state dict may hold beside parameters: buffers, and second names of tied parameters. Of a
+    model with adapters `trained` are the parameters that travel; empty: all do.
     """
 
     task: Task
@@ -29,6 +29,8 @@ class Form:
     parameters: Mapping[str, Shape]
     others: frozenset[str]
     state: tuple[str, ...]
+    trained: frozenset[str] = frozenset()
+    plain: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, module: Any) -> Form:
@@ -37,7 +39,12 @@ class Form:
         named = {name: tuple(p.shape) for name, p in plain.named_parameters()}
         state = tuple(plain.state_dict())
         others = frozenset(state) - named.keys() | {name for name, _ in plain.named_buffers()}
-        return cls(task_of(plain), family_of(plain.config.model_type).name, named, others, state)
+        adapted = hasattr(plain, "peft_config")
+        trained = frozenset(name for name, p in plain.named_parameters() if adapted and p.requires_grad)
+        # What is trained comes first: a head that an adapter brings has the name of the one it replaces.
+        names = by_plain_name(sorted((*named, *others), key=lambda name: name not in trained))
+        family = family_of(plain.config.model_type).name
+        return cls(task_of(plain), family, named, others, state, trained, names)
 
     def named(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors that are parameters, under their names in the model; buffers and second names are left out.
@@ -49,9 +56,7 @@ class Form:
             tensors = self._in_order([tensors[name] for name in sorted(tensors, key=int)])
         parameters: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            parameter = next(
-                (each for each in _spellings(name) if each in self.parameters or each in self.others), None
-            )
+            parameter = self._resolved(name)
             if parameter is None:
                 raise GradleakError(
                     f"{name[:80]!r} is no parameter of the {self.family} model; is it another model's?"
@@ -69,8 +74,17 @@ class Form:
             raise GradleakError("there is no parameter of the model among the tensors")
         return parameters
 
+    def _resolved(self, name: str) -> str | None:
+        """The parameter, or what is none, that a name stands for; the name of an adapter may be another one."""
+        exact = (name.split(".", prefixes)[-1] for prefixes in range(MOST_PREFIXES + 1))
+        for each in exact:
+            if each in self.parameters or each in self.others:
+                return each
+        return next((self.plain[each] for each in spellings(name) if each in self.plain), None)
+
     def _in_order(self, tensors: list[Tensor]) -> dict[str, Tensor]:
-        for names in (self.state, tuple(self.parameters)):
+        adapters = tuple(name for name in self.state if name in self.trained)  # all that clients with adapters send
+        for names in (self.state, tuple(self.parameters), adapters):
             if len(names) == len(tensors):
                 return dict(zip(names, tensors, strict=True))
         raise GradleakError(
@@ -81,7 +95,7 @@ class Form:
 
 def bare(module: Any) -> Any:
     """The Hugging Face model itself, with peft's adapters in its layers if it has some."""
-    plain = module.get_base_model() if hasattr(module, "peft_config") else module
+    plain = module.get_base_model() if hasattr(module, "get_base_model") else module
     if not hasattr(plain, "config") or not hasattr(plain, "named_parameters"):
         raise GradleakError(f"{type(module).__name__} is not a Hugging Face model")
     return plain
@@ -102,13 +116,3 @@ def difference(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dic
     if not moved:
         raise GradleakError("no weight has moved")
     return moved
-
-
-def _spellings(name: str) -> Iterator[str]:
-    """The names a parameter may have in the model: its own first, then without what wrappers put before it."""
-    for prefixes in range(MOST_PREFIXES + 1):
-        rest = name.split(".", prefixes)[-1]
-        head, _, last = rest.rpartition(".")
-        yield rest
-        yield f"{head}.default.{last}"  # peft leaves the adapter's name out of what it saves
-        yield f"{head}.modules_to_save.default.{last}"

@@ -4,7 +4,8 @@
 
 writes the gradient of the first step, as a FedSGD client sends it; `RecordUpdates("updates", steps=4)` writes how far
 four steps moved the weights, as a FedAvg client does. Each recorded step has a folder with `model`, the model as it
-was, and `update`. What its rule describes only roughly, such as plain SGD where AdamW was used, is in its notes.
+was, and `update`, whose manifest has the rule of the run: its optimiser, step sizes, clipping. What a rule cannot say
+is in its notes.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from transformers import TrainerCallback
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import save_model
+from gradleak.models.objective import task_of
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import bare
-from gradleak.updates.integrations.recording import MODEL, Recorder, optimizer_note
+from gradleak.updates.integrations.optimizers import rule_of_optimizer
+from gradleak.updates.integrations.recording import MODEL, Recorder
+from gradleak.updates.rule_options import in_passes
+from gradleak.updates.schedules import schedule_of
 
 
 @dataclass(eq=False)
@@ -58,7 +63,7 @@ class RecordUpdates(TrainerCallback):  # type: ignore[misc]
         step = state.global_step + 1
         if step in self.at and state.is_world_process_zero:
             save_model(kwargs["model"], kwargs["processing_class"], self._place(step) / MODEL)
-            weights = dict(bare(kwargs["model"]).named_parameters())
+            weights = _recorded(kwargs["model"])
             self._open.append(_Window(step, {name: w.detach().cpu().clone() for name, w in weights.items()}))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -75,27 +80,43 @@ class RecordUpdates(TrainerCallback):  # type: ignore[misc]
         done = [window for window in self._open if len(window.rates) == self.steps]
         self._open = [window for window in self._open if window not in done]
         for window in done:
-            self._write(window, dict(bare(kwargs["model"]).named_parameters()), args, kwargs)
+            self._write(window, _recorded(kwargs["model"]), args, kwargs)
 
     def _write(self, window: _Window, tensors: Mapping[str, Tensor], args: Any, kwargs: dict[str, Any]) -> None:
         model = kwargs["model"]
-        steps = self.steps or 1
         size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        epochs, sentences = covered(window.first, steps, _rows(kwargs["train_dataloader"], args), size)
+        rows = _rows(kwargs["train_dataloader"], args)
+        _, sentences = covered(window.first, self.steps or 1, rows, size)
         dropout = any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules())
-        rule = ClientRule(mode="train" if dropout else "eval")
-        notes = _notes(args, window)
-        if self.steps is not None:
-            rate = sum(window.rates) / len(window.rates)
-            if rate <= 0:
+        common = {"mode": "train" if dropout else "eval", "clip": args.max_grad_norm or None}
+        notes = _notes(args)
+        if self.steps is None:
+            rule = ClientRule.model_validate(common)
+            if window.clipped:
+                notes.append(f"gradients were clipped to norm {args.max_grad_norm:g}: their size is lost")
+        else:
+            parameters = {name: p for name, p in bare(model).named_parameters() if p.requires_grad}
+            settings, rough = rule_of_optimizer(kwargs["optimizer"], parameters, first=window.first == 1)
+            warmup = args.get_warmup_steps(args.max_steps) if args.max_steps > 0 else int(args.warmup_steps)
+            if max(window.rates) <= 0:
                 raise GradleakError(f"step {window.first}: the step size is 0 (warm-up?), so no weight moves")
-            rule = ClientRule(name="fedavg", mode=rule.mode, epochs=epochs, batch=size, lr=rate)
-            notes += _training_notes(kwargs["optimizer"], window.rates)
+            rates, other = schedule_of(window.rates, args.learning_rate, warmup)
+            notes += [*rough, *other, *_token_note(model, args)]
+            steps = {"batch": args.train_batch_size * args.world_size, "accumulate": args.gradient_accumulation_steps}
+            made = ClientRule.model_validate({**common, **settings, **rates, **steps, "steps": self.steps})
+            rule = in_passes(made, sentences)
         recorder = Recorder.of(self.out, model, rule, notes=notes)
         recorder.write(self._place(window.first) / "update", window.weights, tensors, sentences=sentences)
 
     def _place(self, step: int) -> Path:
         return self.out / f"step-{step:06d}"
+
+
+def _recorded(model: Any) -> dict[str, Tensor]:
+    """The parameters to look at: all, or the adapters alone, since the model below them may be large."""
+    plain = bare(model)
+    adapters = hasattr(plain, "peft_config")
+    return {name: p for name, p in plain.named_parameters() if p.requires_grad or not adapters}
 
 
 def covered(first: int, steps: int, rows: int | None, size: int) -> tuple[int, int | None]:
@@ -132,20 +153,14 @@ def _clipped(gradients: Mapping[str, Tensor], most: float | None) -> bool:
     return bool(most) and float(norm) > 0.999 * float(most or 0)
 
 
-def _notes(args: Any, window: _Window) -> list[str]:
-    notes = [f"gradients were clipped to norm {args.max_grad_norm:g}: their size is lost"] if window.clipped else []
-    if args.fp16 or args.bf16:
-        notes.append(f"computed in mixed precision ({'fp16' if args.fp16 else 'bf16'})")
+def _notes(args: Any) -> list[str]:
+    notes = [f"computed in mixed precision ({'fp16' if args.fp16 else 'bf16'})"] if args.fp16 or args.bf16 else []
     if args.label_smoothing_factor:
         notes.append(f"labels were smoothed by {args.label_smoothing_factor:g}, which the attack does not know")
     return notes
 
 
-def _training_notes(optimizer: Any, rates: list[float]) -> list[str]:
-    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
-    group = inner.param_groups[0]
-    more = [f"{key.replace('_', ' ')} {group[key]:g}" for key in ("momentum", "weight_decay") if group.get(key)]
-    notes = optimizer_note(" and ".join([type(inner).__name__, *more]))
-    if max(rates) > 1.01 * min(rates):
-        notes.append(f"the step size went from {rates[0]:g} to {rates[-1]:g}; their mean is taken")
-    return notes
+def _token_note(model: Any, args: Any) -> list[str]:
+    if args.gradient_accumulation_steps == 1 or task_of(bare(model)) != "causal-lm":
+        return []
+    return ["Trainer takes the mean over all tokens of the accumulated mini-batches, not over the mini-batches"]

@@ -14,10 +14,13 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.tensor_files import check_finite
+from gradleak.models.adapter_names import loaded_name
 from gradleak.models.base import fingerprint_of
+from gradleak.models.load import save_model
 from gradleak.updates.client_rule import ClientRule
-from gradleak.updates.integrations.form import Form, bare, difference
+from gradleak.updates.integrations.form import Form, difference
 from gradleak.updates.manifest import Manifest
+from gradleak.updates.plausible import check_made
 from gradleak.updates.update import Update
 
 MODEL = "model"
@@ -67,7 +70,7 @@ class Recorder:
     ) -> Path:
         """One update folder. `before` are the global weights, `reply` what was sent: gradients or weights."""
         tensors = self.form.named(reply)
-        if self.rule.name == "fedavg":
+        if self.rule.local:
             tensors = difference(before, tensors)
         check_finite(tensors)
         # An update of adapters alone does not show the weights below them.
@@ -75,7 +78,9 @@ class Recorder:
         claims = {
             "task": self.form.task,
             "family": self.form.family,
-            "model_fingerprint": fingerprint_of(before) if whole else None,
+            "model_fingerprint": fingerprint_of({loaded_name(name): w for name, w in before.items()})
+            if whole
+            else None,
             "client": self.rule,
             "defenses": self.defenses,
             "known": {"batch_size": sentences if "batch_size" in self.known else None},
@@ -83,25 +88,17 @@ class Recorder:
             "notes": (*self.notes, *notes),
         }
         manifest = validated(Manifest, claims, "the update's manifest")
-        return Update({name: tensor.float() for name, tensor in tensors.items()}, manifest).save(place)
+        check_made(tensors, before, manifest)
+        return Update({loaded_name(name): tensor.float() for name, tensor in tensors.items()}, manifest).save(place)
 
 
-def optimizer_note(name: str) -> list[str]:
-    """What to note of training by another rule than plain SGD.
-
-    >>> optimizer_note("SGD"), optimizer_note("adamw")
-    ([], ['trained with adamw, not with plain SGD: the moved weights are only roughly a sum of gradients'])
-    """
-    if name.lower() == "sgd":
-        return []
-    return [f"trained with {name}, not with plain SGD: the moved weights are only roughly a sum of gradients"]
-
-
-def with_weights(module: Any, weights: Mapping[str, Tensor]) -> Any:
-    """A copy of a model that has these weights."""
+def save_with(module: Any, weights: Mapping[str, Tensor], tokenizer: Any, place: Path) -> Path:
+    """Write the model as it is with these weights; the model itself stays as it was."""
+    if hasattr(module, "peft_config"):
+        return save_model(module, tokenizer, place, adapters=weights)  # the base may be too large for a copy
     copied = copy.deepcopy(module).cpu()
-    parameters = dict(bare(copied).named_parameters())
+    parameters = dict(copied.named_parameters())
     with torch.no_grad():
         for name, weight in weights.items():
             parameters[name].copy_(weight)
-    return copied
+    return save_model(copied, tokenizer, place)

@@ -1,0 +1,312 @@
+"""Were these sentences in it? An update, candidates and public text in; a likelihood ratio for each candidate out."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.contains.calibration import (
+    ENOUGH_CANDIDATES,
+    Regression,
+    false_alarm_rates,
+    fitted,
+    moved_up,
+    standardised,
+)  # fmt: skip
+from gradleak.attacks.contains.place import at_the_middle
+from gradleak.attacks.contains.rehearse import client_size, draw, rehearsed, shrunk, without_decay
+from gradleak.attacks.contains.result import Candidate, Containment
+from gradleak.attacks.contains.rows import GradientRows, chosen_matrices
+from gradleak.attacks.contains.scorer import Scorer
+from gradleak.attacks.contains.whitening import Moments
+from gradleak.core.budget import Budget, Stopped, StopReason
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import SILENT, Progress
+from gradleak.core.seeds import derive_seed
+from gradleak.models.base import Target
+from gradleak.models.text import TextModel, text_target
+from gradleak.priors.public import public_rows
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.update import Update
+
+# Public sentences that false alarms are counted on, and those that the whitening is learnt from.
+REFERENCES, LEARNT_FROM = 240, 120
+# Of each kind there must be as many for anything to be said; the time that they may take, as a share of all.
+LEAST, LEARNING_SHARE, COUNTING_SHARE = 12, 0.2, 0.35
+# Rehearsed clients.
+REHEARSALS = 8
+# Classes that a candidate is tried under, if nobody told which there are.
+MOST_LABELS = 8
+
+
+def contains(
+    update: Update,
+    model: Target,
+    texts: Sequence[str],
+    *,
+    public: Sequence[str] | None = None,
+    references: int = REFERENCES,
+    seed: int = 0,
+    budget: Budget | str | float | None = None,
+    progress: Progress = SILENT,
+) -> Containment:
+    """For every text a likelihood ratio and a false-alarm rate of its having been in what an update was made from.
+
+    Args:
+        update: A client's update, full or of LoRA factors.
+        model: The model it was made with.
+        texts: The candidates.
+        public: Texts of the same kind that were surely not in it; without any, sentences of WikiText-2.
+        references: How many of them false alarms are counted on: the lowest rate that can be shown is 1 in so many.
+        seed: Fixes which public texts are taken.
+        budget: A duration such as "60s", a number of seconds, or a `Budget`; what is scored by then is kept.
+        progress: Who watches.
+
+    >>> from gradleak import Client, contains, load_model
+    >>> model = load_model("minilm")
+    >>> update = Client(model).update(["Her biopsy came back clear."], labels=[0])
+    >>> found = contains(update, model, ["Her biopsy came back clear.", "The loan was refused."], references=100)
+    >>> [round(each.false_alarm_rate, 2) <= 0.01 for each in found.candidates]
+    [True, False]
+    """
+    started, limit = time.monotonic(), Budget.of(budget)
+    target = text_target(model, "looking for candidates")
+    if not texts:
+        raise GradleakError("there are no candidates to look for")
+    if references < LEAST:
+        raise GradleakError(f"false alarms cannot be counted on {references} public sentences; take {LEAST} or more")
+    update.check(target)
+    candidates = target.encode(texts).sentences()
+    search = _Search(update, target, seed, limit, progress)
+    search.learn(_public(target, candidates, public, LEARNT_FROM + references, seed, progress), references)
+    scores = search.score(candidates)
+    done = [i for i, score in enumerate(scores) if score is not None]
+    status: StopReason = "completed" if len(done) == len(texts) else limit.reason
+    looked_at = [score for score in scores if score is not None]
+    rated = dict(zip(done, search.rated(looked_at, given=public is not None), strict=True))
+    return Containment(
+        status=status,
+        model=target.name,
+        client=str(update.manifest.client),
+        candidates=[Candidate(text=text, **rated.get(i, {})) for i, text in enumerate(texts)],
+        references=len(search.null),
+        public="wikitext" if public is None else "given",
+        seconds=time.monotonic() - started,
+        notes=[*update.manifest.provenance(), *_notes(public is not None, len(done))],
+    )
+
+
+def _notes(given: bool, looked: int) -> list[str]:
+    if given:
+        return []
+    start = "False alarms were counted on WikiText-2"
+    if looked < ENOUGH_CANDIDATES:
+        return [
+            f"{start}: text of another kind than WikiText-2 scores higher, in or not. Give --public of its own kind."
+        ]
+    return [f"{start}, moved to where most of the candidates lie; --public with text of their kind is more exact."]
+
+
+def _public(
+    model: TextModel,
+    candidates: Sequence[Sequence[int]],
+    given: Sequence[str] | None,
+    count: int,
+    seed: int,
+    progress: Progress,
+) -> list[list[int]]:
+    """Public sentences as token rows, in a random order; none of them is a candidate, which may have been in."""
+    if given is None:
+        rows = public_rows(model, count, derive_seed(seed, "public"), progress=progress)
+    else:
+        rows = [model.tokenizer(text, verbose=False)["input_ids"] for text in dict.fromkeys(given)]
+        rows = [row for row in rows if len(model.prefix) + len(model.suffix) < len(row) <= model.max_length]
+        random.Random(derive_seed(seed, "public")).shuffle(rows)
+    known = {tuple(row) for row in candidates}
+    rows = [row for row in rows if tuple(row) not in known][:count]
+    if len(rows) < 2 * LEAST:
+        raise GradleakError(
+            f"there are {len(rows)} public sentences that are no candidates; at least {2 * LEAST} are needed"
+        )
+    return rows
+
+
+@dataclass
+class _Rows:
+    """Gradient rows of public sentences under every label, (sentences, labels, row), in half precision.
+
+    They are stored with norm 1, beside the norm they had, and the weight that their sentence has in a mean.
+    """
+
+    rows: Tensor
+    norms: Tensor
+    sizes: Tensor
+    weights: list[float]
+
+
+class _Search:
+    """One update looked at: what is learnt from public text, then candidates."""
+
+    def __init__(self, update: Update, model: TextModel, seed: int, budget: Budget, progress: Progress) -> None:
+        self.model, self.seed, self.budget, self.progress = model, seed, budget, progress
+        self.rule = update.manifest.client
+        self.size = client_size(self.rule, update.known.size)
+        names = chosen_matrices(model, update.tensors)
+        if not names:
+            raise GradleakError(
+                "the update holds no matrix of a layer that moved, so candidates cannot be told apart"
+            )
+        local = at_the_middle(model, update) if self.rule.local and self.rule.count_steps(self.size) > 1 else model
+        self.gradients = GradientRows(local, names)
+        self.groups = ["lora_A" if ".lora_A." in name else "lora_B" if ".lora_B." in name else "" for name in names]
+        before = self.gradients.of_update(model.parameters())
+        self.moved = without_decay(self.gradients.of_update(update.tensors), before, self.rule, self.size).cpu()
+        self.labels = _labels(model, update)
+
+    # --- public text ------------------------------------------------------------------------------
+
+    def learn(self, public: Sequence[Sequence[int]], references: int) -> None:
+        """Learn the whitening from some public sentences, and from others how members and the rest score."""
+        split = max(LEAST, min(LEARNT_FROM, len(public) - references, len(public) // 2))
+        moments = Moments(list(self.gradients.shapes.values()))
+        first = self._collect(public[:split], LEARNING_SHARE, "learning from public text", moments)
+        together = self.rule.batch * self.rule.accumulate if self.rule.local else self.size
+        self.typical = moments.typical_size(max(1, together)) if self.rule.adaptive else None
+        self.scorer = Scorer(moments.whitening(), self.groups)
+        self.held = self._collect(public[split:], COUNTING_SHARE, "counting false alarms")
+        self.held.sizes = self._sizes(self.held.rows)
+        direction = self._direction(self.moved)
+        scores = self._best(self.held.rows, self.held.sizes, direction)
+        self.regression = self._rehearse(first)
+        self.direction, self.null_scores = direction, scores
+        self.null = standardised(scores, scores) @ self.regression.weights
+
+    def _collect(
+        self, sentences: Sequence[Sequence[int]], share: float, what: str, moments: Moments | None = None
+    ) -> _Rows:
+        """Rows of public sentences; fewer if the time is short, though never too few."""
+        part = self.budget.part(share)
+        kept: list[Tensor] = []
+        norms: list[Tensor] = []
+        self.progress.begin(what, len(sentences), "sentences")
+        # In portions, so that those which the time leaves out are not the long ones.
+        for first in range(0, len(sentences), 24):
+            if part.late and len(kept) >= LEAST:
+                break
+            some = sentences[first : first + 24]
+            rows = self._of_all_labels(some)
+            own_norms = rows.flatten(1).norm(dim=1).clamp_min(1e-30)
+            kept += list((rows / own_norms[:, None, None]).half())
+            norms += list(own_norms)
+            if moments is not None:
+                chance = random.Random(derive_seed(self.seed, what, first))
+                moments.add(torch.stack([own[chance.randrange(len(own))] for own in rows]))
+            self.progress.advance(len(kept))
+        self.progress.end()
+        weights = [self._weight(len(row)) for row in sentences[: len(kept)]]
+        return _Rows(torch.stack(kept), torch.stack(norms), torch.empty(0), weights)
+
+    def _weight(self, tokens: int) -> float:
+        return 1.0 if self.model.task == "classification" else float(tokens - 1)
+
+    def _of_all_labels(self, sentences: Sequence[Sequence[int]]) -> Tensor:
+        by_label = []
+        every: list[int | None] = [None] if self.labels is None else [*self.labels]
+        for label in every:
+            own = None if label is None else [label] * len(sentences)
+            found: dict[int, Tensor] = {}
+            for which, rows, _ in self.gradients.of(sentences, own, self.budget):
+                found |= dict(zip(which, rows.detach().float().cpu(), strict=True))
+            by_label.append(torch.stack([found[i] for i in range(len(sentences))]))
+        return torch.stack(by_label, dim=1)
+
+    def _rehearse(self, others: _Rows) -> Regression:
+        """How members and others score after the client's rule, on public sentences that are known."""
+        own = list(range(len(self.held.rows)))
+        rest = [len(own) + i for i in range(len(others.rows))]
+        rule, size = shrunk(self.rule, self.size, len(own) // 2 + len(rest))
+        features, members = [], []
+        self.progress.begin("rehearsing the client", REHEARSALS, "clients")
+        for number in range(REHEARSALS):
+            chosen = draw(own, rest, size, derive_seed(self.seed, "rehearsal", number))
+            update = self._rehearsed(chosen, others, rule, number)
+            scores = self._best(self.held.rows, self.held.sizes, self._direction(update))
+            within = torch.zeros(len(own), dtype=torch.bool)
+            within[[i for i in chosen if i < len(own)]] = True
+            features.append(standardised(scores, scores[~within]))
+            members.append(within)
+            self.progress.advance(number + 1)
+            if self.budget.late:
+                break
+        self.progress.end()
+        return fitted(torch.cat(features), torch.cat(members))
+
+    def _rehearsed(self, chosen: Sequence[int], others: _Rows, rule: ClientRule, number: int) -> Tensor:
+        chance = random.Random(derive_seed(self.seed, "labels", number))
+        count = len(self.held.rows)
+        places = [(self.held, i) if i < count else (others, i - count) for i in chosen]
+        rows = torch.stack(
+            [part.rows[i, chance.randrange(part.rows.shape[1])].float() * part.norms[i] for part, i in places]
+        )
+        return rehearsed(rows, [part.weights[i] for part, i in places], rule)
+
+    # --- scores -----------------------------------------------------------------------------------
+
+    def _direction(self, moved: Tensor) -> Tensor:
+        """AdamW divides every number by its usual size, which public text tells well enough to undo it."""
+        return self.scorer.direction(moved if self.typical is None else moved * self.typical)
+
+    def _sizes(self, rows: Tensor) -> Tensor:
+        return torch.stack([self.scorer.sizes(own.float()) for own in rows])
+
+    def _best(self, rows: Tensor, sizes: Tensor, direction: Tensor) -> Tensor:
+        """The scores of sentences under the label that fits best, (sentences, features)."""
+        flat = self.scorer.scores(rows.flatten(0, 1), sizes.flatten(0, 1), direction)
+        return flat.view(len(rows), rows.shape[1], -1).amax(dim=1)
+
+    def score(self, candidates: Sequence[Sequence[int]]) -> list[Tensor | None]:
+        """Every candidate's scores; None for those that there was no time for."""
+        found: list[Tensor | None] = [None] * len(candidates)
+        order = random.Random(derive_seed(self.seed, "order")).sample(range(len(candidates)), len(candidates))
+        self.progress.begin("scoring candidates", len(candidates), "candidates")
+        try:
+            for first in range(0, len(order), 24):
+                some = order[first : first + 24]
+                rows = self._of_all_labels([candidates[i] for i in some])
+                for i, score in zip(some, self._best(rows, self._sizes(rows), self.direction), strict=True):
+                    found[i] = score
+                self.progress.advance(first + len(some))
+        except Stopped:
+            pass
+        self.progress.end()
+        return found
+
+    def rated(self, scores: Sequence[Tensor], given: bool) -> list[dict[str, float]]:
+        """Score, likelihood ratio and false-alarm rate of candidates."""
+        if not scores:
+            return []
+        features = standardised(torch.stack(list(scores)), self.null_scores)
+        combined = features @ self.regression.weights
+        null = self.null if given else moved_up(self.null, combined)
+        rates = false_alarm_rates(combined, null)
+        # In the same units as in rehearsal: spreads of what was not in.
+        scale = float(null.std() / self.null.std().clamp_min(1e-30)) or 1.0
+        aligned = (combined - null.mean()) / scale + self.null.mean()
+        ratios = self.regression.of_combined(aligned).exp()
+        spread = null.std().clamp_min(1e-30)
+        return [
+            {"score": float((c - null.mean()) / spread), "likelihood_ratio": float(r), "false_alarm_rate": float(a)}
+            for c, r, a in zip(combined, ratios, rates, strict=True)
+        ]
+
+
+def _labels(model: TextModel, update: Update) -> list[int] | None:
+    if model.task != "classification":
+        return None
+    known = update.known.labels
+    return sorted(set(known)) if known else list(range(min(model.num_labels, MOST_LABELS)))

@@ -1,0 +1,201 @@
+"""Soft: sentences of a language model's update that shows only a part of what its layers saw."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.evidence.tokens import Tokens, tokens_of
+from gradleak.attacks.reasons import Reason, reason_fields
+from gradleak.attacks.soft.background import Background, background, spots_of
+from gradleak.attacks.soft.directions import observed
+from gradleak.attacks.soft.judge import Judge
+from gradleak.attacks.soft.reading import Read, Reading, SearchSize
+from gradleak.attacks.soft.rehearsal import Distort, rehearse
+from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
+from gradleak.core.progress import Progress
+from gradleak.defenses import known_defenses
+from gradleak.models.text import TextModel
+from gradleak.priors.public import public_rows
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import Update
+
+# Public sentences that show what states look like; tokens of rehearsed ones at most.
+PUBLIC, LONGEST = 100, 40
+# The share of the time that learning what evidence is worth may take.
+REHEARSAL_SHARE = 0.4
+# Distinct tokens of a usual sentence: how many sentences there are, where nobody says.
+USUAL = 14
+# What was learned is kept for so many kinds of updates: the next update of a run needs it again.
+KEPT = 4
+# Randomness of public text and of rehearsals; an answer depends on no other.
+SEED = 0
+
+
+class SoftOptions(AttackOptions):
+    beams: int = Field(48, ge=1, le=1024, description="sentences that grow at once")
+    groups: int | None = Field(None, ge=1, description="different openings that share them; default: by the batch")
+    closer: int = Field(12, ge=1, description="tokens after each whose states are looked at, likeliest first")
+    rounds: int = Field(6, ge=1, description="searches; what is proved in one is taken out before the next")
+    rehearsals: int = Field(4, ge=1, le=100, description="batches of public text on which evidence is weighed")
+    length: int = Field(64, ge=2, description="most tokens of a sentence")
+
+
+class Soft(Attack):
+    """Beam search over the tokens of the batch, by evidence of all layers whose worth is learned on public text."""
+
+    name = "soft"
+    summary = (
+        "sentences of a language model's LoRA or covered update: soft spans of all layers, weighed on public text"
+    )
+    Options = SoftOptions
+    options: SoftOptions
+    at_once = 1
+
+    def prepared(self, model: TextModel) -> Soft:
+        if model.task != "causal-lm":
+            raise GradleakError("soft grows sentences from their beginnings: it needs a causal language model")
+        return self
+
+    def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        (update,) = updates
+        gradient = as_gradient(update, model)
+        tokens = tokens_of(model, gradient, budget=context.budget)
+        return [self.read(gradient, tokens, model, context)]
+
+    def read(self, gradient: Update, tokens: Tokens, model: TextModel, context: AttackContext) -> Reconstruction:
+        """The sentences of a gradient whose tokens are named already."""
+        budget, progress = context.budget, context.progress
+        content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
+        context.keep(0, _reconstruction(model, tokens, content, Read(), budget))
+        learned = self._learned(gradient, model, len(content), budget, progress) if len(content) > 1 else None
+        if learned is None:
+            reasons = [] if budget.over else [Reason(kind="states-missing" if content else "tokens-missing")]
+            return _reconstruction(model, tokens, content, Read(), budget, reasons)
+        sentences = _sentences(gradient, len(content))
+        size = SearchSize(
+            self.options.beams,
+            self.options.groups or 6 * sentences + 8,
+            self.options.rounds,
+            min(self.options.length, model.max_length),
+            self.options.closer,
+            3 * sentences + 3,
+        )
+        progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
+        reading = Reading(
+            model,
+            gradient,
+            list(tokens.scores),
+            *learned,
+            size,
+            budget,
+            lambda grown: progress.advance(0, text=model.decode(grown)),
+        )
+        found = reading.run(lambda so_far: context.keep(0, _reconstruction(model, tokens, content, so_far, budget)))
+        progress.end()
+        return _reconstruction(model, tokens, content, found, budget)
+
+    def _learned(
+        self, gradient: Update, model: TextModel, tokens: int, budget: Budget, progress: Progress
+    ) -> tuple[Background, Judge] | None:
+        """What states look like in public text, and what evidence of such an update is worth there."""
+        sentences, names = _sentences(gradient, tokens), tuple(gradient.tensors)
+        manifest = gradient.manifest
+        key = (model.fingerprint, names, sentences, str(manifest.client), manifest.defenses, self.options.rehearsals)
+        if key in _LEARNED:
+            _LEARNED.move_to_end(key)
+            return _LEARNED[key]
+        spots = spots_of(model, names)
+        if not spots:
+            return None
+        own = budget.part(REHEARSAL_SHARE)
+        progress.begin(f"{self.name}: rehearsing on public text", self.options.rehearsals, "batches")
+        general = background(model, spots, public_rows(model, PUBLIC, SEED, progress=progress))
+        if observed(general, gradient.tensors) is None:
+            return None
+        count = self.options.rehearsals
+        rows = public_rows(model, count * sentences, SEED + 1, most=LONGEST, progress=progress)
+        batches = [rows[n * sentences : (n + 1) * sentences] for n in range(count)]
+        judge = rehearse(
+            model,
+            gradient,
+            general,
+            batches,
+            _distort(gradient, model),
+            own,
+            SEED,
+            self.options.closer,
+            progress.advance,
+        )
+        progress.end()
+        if judge is None:
+            return None
+        if not own.over:
+            _LEARNED[key] = general, judge
+            while len(_LEARNED) > KEPT:
+                _LEARNED.popitem(last=False)
+        return general, judge
+
+
+_LEARNED: OrderedDict[Any, tuple[Background, Judge]] = OrderedDict()
+
+
+def _sentences(gradient: Update, tokens: int) -> int:
+    """How many sentences the batch has, as known or by its tokens."""
+    return gradient.known.size or max(1, round(tokens / USUAL))
+
+
+def _distort(gradient: Update, model: TextModel) -> Distort:
+    """What the client's defences did to its gradient, done to a rehearsed one."""
+    defenses = [defense for defense in known_defenses(gradient.manifest.defenses) if defense is not None]
+
+    def distort(tensors: Any) -> Any:
+        made = dict(tensors)
+        for number, defense in enumerate(defenses):
+            made = defense.apply(made, model, torch.Generator().manual_seed(SEED + number))
+        return {name: made[name] for name in gradient.tensors if name in made}
+
+    return distort
+
+
+def _reconstruction(
+    model: TextModel,
+    tokens: Tokens,
+    content: Sequence[int],
+    found: Read,
+    budget: Budget,
+    reasons: Sequence[Reason] = (),
+) -> Reconstruction:
+    proved = [_sentence(model, ids, 1.0, certified=True) for ids in found.proved]
+    likely = [
+        _sentence(model, ids, 1 / (1 + math.exp(-written.total / len(written.tokens))))
+        for ids, written in found.likely
+    ]
+    sentences = [*proved, *likely]
+    return Reconstruction(
+        sentences=sentences,
+        lengths=[len(ids) for ids in (*found.proved, *(ids for ids, _ in found.likely))] or None,
+        **tokens.fields(model, content),
+        found=["bag", *(["lengths"] if sentences else [])],
+        **reason_fields([*tokens.reasons, *reasons]),
+        status="completed" if found.complete or not budget.over else budget.reason,
+    )
+
+
+def _sentence(model: TextModel, ids: Sequence[int], confidence: float, certified: bool = False) -> Sentence:
+    tokens = model.content(ids)
+    return Sentence(
+        text=model.decode(tokens),
+        tokens=tokens,
+        confidence=round(confidence, 4),
+        certified=certified and bool(tokens),
+        stage=Soft.name,
+        lost=model.lost(ids),
+    )

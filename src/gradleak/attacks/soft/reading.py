@@ -1,0 +1,192 @@
+"""Reading an update by soft spans, round by round: what is proved is taken out, and the rest shows more clearly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.exact.decoders import recover_decoder
+from gradleak.attacks.film.attribution import Attribution
+from gradleak.attacks.film.sentence_bounds import first_tokens
+from gradleak.attacks.soft.background import Background
+from gradleak.attacks.soft.coefficients import Coefficients
+from gradleak.attacks.soft.continuations import usual_scores
+from gradleak.attacks.soft.directions import observed
+from gradleak.attacks.soft.endings import NEARLY, Attempt, Endings
+from gradleak.attacks.soft.judge import Judge
+from gradleak.attacks.soft.rehearsal import gradient_of, reader_of
+from gradleak.attacks.soft.search import Evidence, Written, runs, search
+from gradleak.core.budget import Budget
+from gradleak.models.text import TextModel
+from gradleak.updates.update import Update
+
+# What rounding leaves of an update from which all sentences were taken out, and of a token's coefficients.
+NOTHING_LEFT, TOKEN_GONE = 1e-4, 1e-3
+# The total log-likelihood ratio, and the mean of a token, from which a sentence that is not proved is given.
+LEAST_TOTAL, LEAST_MEAN = 12.0, 1.5
+# Sentences of exact recovery that are tried; where spans tell nothing, far more fit.
+MOST_EXACT = 24
+# Sentences of a round that are repaired where none is proved as it was found.
+REPAIRED = 3
+
+
+@dataclass
+class Read:
+    """The sentences that were read: proved ones, then others with their evidence."""
+
+    proved: list[tuple[int, ...]] = field(default_factory=list)
+    likely: list[tuple[tuple[int, ...], Written]] = field(default_factory=list)
+    complete: bool = False
+
+
+@dataclass(frozen=True)
+class SearchSize:
+    """How widely sentences are searched for."""
+
+    beams: int
+    groups: int
+    rounds: int
+    length: int
+    look_at: int
+    tried: int
+
+
+class Reading:
+    """Reads a gradient whose tokens are known: sentences are grown and proved, the proved taken out, and so on."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        gradient: Update,
+        bag: Sequence[int],
+        background: Background,
+        judge: Judge,
+        size: SearchSize,
+        budget: Budget,
+        show: Callable[[Sequence[int]], None],
+    ) -> None:
+        self.model, self.gradient, self.background, self.judge = model, gradient, background, judge
+        self.size, self.budget, self.show = size, budget, show
+        self.found, self.left, self.bag = Read(), dict(gradient.tensors), list(bag)
+        # Solved for all tokens: what is left of each shows when sentences are taken out.
+        self.coefficients = Coefficients(model, self.left, bag) if model.adapter.positions is None else None
+
+    def run(self, keep: Callable[[Read], None]) -> Read:
+        """All sentences that soft spans show; `keep` gets them as they come."""
+        for _ in range(self.size.rounds):
+            new = self._round(keep)
+            keep(self.found)
+            if not new or self.found.complete or self.budget.over:
+                break
+        return self.found
+
+    def _round(self, keep: Callable[[Read], None]) -> bool:
+        """Search in what is left; whether something new was proved and taken out."""
+        seen = observed(self.background, self.left)
+        inner = sorted(token for token in self.bag if bool(self.model.text_tokens[token]))
+        if seen is None or len(inner) < 2:
+            return False
+        rest = Update(self.left, self.gradient.manifest)
+        attribution, tokens = Attribution(self.model, rest), torch.tensor(inner, device=self.model.device)
+        first = beginnings(self.model, tokens)
+        endings = Endings(self.model, attribution, self.judge, tokens, first)
+        if self._take_out(self._proofs(endings, self._within_the_rank(rest))):
+            return True
+        usual = usual_scores(self.model, seen, tokens, 0)
+        reader = reader_of(attribution, tokens)
+        evidence = Evidence(self.model, seen, self.judge, reader, tokens, usual, self.size.look_at)
+        size = self.size
+        grown = search(evidence, first, size.beams, size.groups, size.length, self.budget, self.show)
+        strong = [each for each in grown if each.best.total >= LEAST_TOTAL][: size.tried]
+        self.found.likely = [(endings.likeliest(each), each.best) for each in strong if _sure(each.best)]
+        keep(self.found)
+        return self._take_out(self._proofs(endings, strong))
+
+    def _within_the_rank(self, rest: Update) -> list[Written]:
+        """What exact recovery grows: once few tokens are left, their states lie in spans again."""
+        outcome = recover_decoder(self.model, rest, self.budget, lambda text: None)
+        return [Written(tuple(each.tokens), (1.0,) * (len(each.tokens) - 1)) for each in outcome.sentences][
+            :MOST_EXACT
+        ]
+
+    def _proofs(self, endings: Endings, sentences: Sequence[Written]) -> list[tuple[tuple[int, ...], float]]:
+        """The sentences that are proved, with their weights. Only if none is, those nearly right are repaired."""
+        if self.coefficients is None:
+            return []
+        new: dict[tuple[int, ...], float] = {}
+        nearly: list[tuple[Written, Attempt]] = []
+        for sentence in sentences:
+            if self.budget.over:
+                break
+            tokens, match = endings.proved(sentence, self.coefficients)
+            if match.proved and tokens not in self.found.proved:
+                new[tokens] = match.weight
+            elif match.likeness >= NEARLY:
+                nearly.append((sentence, (tokens, match)))
+        if not new:
+            nearly.sort(key=lambda pair: pair[1][1].likeness, reverse=True)
+            for sentence, attempt in nearly[:REPAIRED]:
+                if new or self.budget.over:
+                    break
+                tokens, match = endings.repaired(sentence, attempt, self.coefficients)
+                if match.proved and tokens not in self.found.proved:
+                    new[tokens] = match.weight
+        ends = {sentence.best: tokens for sentence, (tokens, _) in nearly}
+        self.found.likely = [(ends.get(own, ids), own) for ids, own in self.found.likely]
+        return list(new.items())
+
+    def _take_out(self, new: Sequence[tuple[tuple[int, ...], float]]) -> bool:
+        """Subtract proved sentences from what is left, and drop tokens that were theirs alone."""
+        if not new or self.coefficients is None:
+            return False
+        for tokens, weight in new:
+            self.left = without(self.model, self.left, tokens, weight)
+            self.found.proved.append(tokens)
+        self.coefficients, self.bag = _remaining(self.model, self.left, self.coefficients, self.bag)
+        self.found.complete = _norm(self.left) < NOTHING_LEFT * _norm(self.gradient.tensors)
+        self.found.likely = [pair for pair in self.found.likely if not _told(pair[0], self.found.proved)]
+        return True
+
+
+def beginnings(model: TextModel, bag: Tensor) -> dict[int, float]:
+    """First tokens with log-probabilities; where tokens carry the space before them, those without one."""
+    first = first_tokens(model, bag)
+    texts = {token: str(model.tokenizer.decode([token])) for token in first}
+    return {token: value for token, value in first.items() if not texts[token][:1].isspace()} or first
+
+
+def without(
+    model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int], weight: float
+) -> dict[str, Tensor]:
+    """A gradient without what a sentence adds to it: its weight times the gradient of all its predictions."""
+    own = gradient_of(model, [tokens], list(tensors))
+    return {name: tensor - weight * (len(tokens) - 1) * own[name] for name, tensor in tensors.items()}
+
+
+def _remaining(
+    model: TextModel, left: Mapping[str, Tensor], coefficients: Coefficients, bag: Sequence[int]
+) -> tuple[Coefficients, list[int]]:
+    """The tokens that still have coefficients, and these."""
+    before, now = coefficients.update.norm(dim=1), coefficients.of(left).norm(dim=1)
+    kept = [
+        token
+        for token in bag
+        if float(now[coefficients.tokens[token]]) > TOKEN_GONE * float(before[coefficients.tokens[token]])
+    ]
+    return Coefficients(model, left, kept) if kept else coefficients, kept
+
+
+def _sure(sentence: Written) -> bool:
+    return sentence.total >= LEAST_TOTAL and sentence.total >= LEAST_MEAN * max(1, len(sentence.values) - 2)
+
+
+def _told(tokens: Sequence[int], proved: Sequence[Sequence[int]]) -> bool:
+    """Whether a sentence is one that is proved already, or shares a run of tokens with it."""
+    return any(bool(runs(tokens) & runs(each)) for each in proved)
+
+
+def _norm(tensors: Mapping[str, Tensor]) -> float:
+    return float(torch.stack([tensor.double().norm() for tensor in tensors.values()]).norm())

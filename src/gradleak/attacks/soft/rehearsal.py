@@ -1,0 +1,195 @@
+"""Rehearsals: batches of public text whose update the attacker makes itself, to learn what evidence is worth."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.film.attribution import Attribution
+from gradleak.attacks.film.readers import ModelReader, UpdateReader
+from gradleak.attacks.soft.background import Background
+from gradleak.attacks.soft.continuations import branches, usual_scores
+from gradleak.attacks.soft.directions import observed
+from gradleak.attacks.soft.judge import Judge, learn
+from gradleak.attacks.soft.search import Evidence
+from gradleak.core.budget import Budget
+from gradleak.models.text import TextModel
+from gradleak.updates.update import Update
+
+# Wrong tokens that stand beside each right one, and after each token of a row that is no sentence.
+WRONG, AFTER_NONSENSE = 12, 2
+# Wrong sentences that a first judge grows in every batch, the tokens that it grows them by, and how many of those
+# that it liked best after each prefix count as wrong.
+ASTRAY, LONG, LIKED = 6, 5, 3
+
+Rows = Sequence[Sequence[int]]
+Distort = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+
+
+def gradient_of(model: TextModel, rows: Rows, names: Sequence[str]) -> dict[str, Tensor]:
+    """The gradient of the mean loss over all predicted tokens of a batch, as its client sends it."""
+    parameters = model.parameters()
+    wanted = [parameters[name] for name in names]
+    predicted = sum(len(row) - 1 for row in rows)
+    total = [torch.zeros_like(weight) for weight in wanted]
+    for row in rows:  # one by one: padding costs more than it saves
+        batch = model.pad([row])
+        loss = model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * (len(row) - 1) / predicted
+        for own, gradient in zip(total, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True):
+            if gradient is not None:
+                own += gradient
+    return dict(zip(names, total, strict=True))
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Evidence of tokens after prefixes, and which of these stood there."""
+
+    scores: Tensor
+    usual: Tensor
+    log_probs: Tensor
+    shares: Tensor
+    right: Tensor
+
+    @staticmethod
+    def judge(examples: Sequence[Examples]) -> Judge:
+        columns = ("scores", "usual", "log_probs", "shares", "right")
+        return learn(*(torch.cat([getattr(each, name) for each in examples]) for name in columns))
+
+
+def rehearse(
+    model: TextModel,
+    update: Update,
+    background: Background,
+    batches: Sequence[Rows],
+    distort: Distort,
+    budget: Budget,
+    seed: int,
+    look_at: int,
+    show: Callable[[int], None] = lambda done: None,
+) -> Judge | None:
+    """What the evidence of an update like this is worth, from batches of public text; None if there was no time.
+
+    `distort` does to a gradient what the client did to its own. A first judge learns from true sentences and
+    nonsense, then grows sentences itself; what it wrongly likes there is what the second learns from too.
+    """
+    chance = random.Random(seed)
+    stages: list[tuple[Rows, Evidence]] = []
+    examples: list[Examples] = []
+    for number, rows in enumerate(batches):
+        if budget.over:
+            break
+        made = Update(dict(distort(gradient_of(model, rows, list(update.tensors)))), update.manifest)
+        seen = observed(background, made.tensors)
+        if seen is None:
+            return None
+        bag = torch.tensor(sorted({token for row in rows for token in row[:-1]}), device=model.device)
+        attribution = Attribution(model, made)
+        usual = usual_scores(model, seen, bag, seed)
+        examples += _asked(model, rows, bag, usual, seen.scores, background, attribution, chance)
+        stages.append((rows, Evidence(model, seen, UNTAUGHT, reader_of(attribution, bag), bag, usual, look_at)))
+        show(number + 1)
+    if not examples:
+        return None
+    first = Examples.judge(examples)
+    for rows, evidence in stages:
+        if budget.over:
+            return first
+        examples += list(_astray(rows, replace(evidence, judge=first), chance))
+    return Examples.judge(examples)
+
+
+def reader_of(attribution: Attribution, bag: Tensor) -> UpdateReader | ModelReader:
+    """Reads by the update too, where it holds something of the upper layers."""
+    return UpdateReader(attribution, bag) if attribution.unit else ModelReader(attribution.model, bag)
+
+
+def _asked(
+    model: TextModel,
+    rows: Rows,
+    bag: Tensor,
+    usual: Tensor,
+    scores: Callable[[Sequence[Tensor]], Tensor],
+    background: Background,
+    attribution: Attribution,
+    chance: random.Random,
+) -> list[Examples]:
+    examples = []
+    for row, tokens, true in _questions(rows, chance):
+        columns = torch.searchsorted(bag, torch.tensor([t for own in tokens for t in own], device=bag.device))
+        places = torch.tensor([place for place, own in enumerate(tokens) for _ in own])
+        log_probs, shares = _labels(model, attribution, row, bag)
+        states = branches(model, background.spots, row, tokens)
+        labels = log_probs[places, columns], shares[places, columns]
+        examples.append(Examples(scores(states), usual[columns], *labels, torch.tensor(true)))
+    return examples
+
+
+def _questions(rows: Rows, chance: random.Random) -> Iterator[tuple[list[int], list[list[int]], list[bool]]]:
+    """Rows with tokens after each place of them, and which of these are right: true sentences, and nonsense."""
+    every = [
+        token for row in rows for token in row[:-1]
+    ]  # common tokens more often: they make the nonsense that fits
+    bag = sorted(set(every))
+    for row in rows:
+        if len(row) < 3:
+            continue
+        tokens, true = [], []
+        for place in range(len(row) - 2):
+            wrong = [
+                token for token in chance.sample(bag, min(WRONG, len(bag))) if token not in row[place : place + 2]
+            ]
+            tokens.append([row[place + 1], *wrong])
+            true += [True, *(False for _ in wrong)]
+        yield list(row[:-2]), tokens, true
+        nonsense = [chance.choice(every) for _ in range(len(row) - 2)]
+        after = [chance.sample(bag, min(AFTER_NONSENSE, len(bag))) for _ in nonsense]
+        yield nonsense, after, [False for own in after for _ in own]
+
+
+@torch.no_grad()
+def _astray(rows: Rows, evidence: Evidence, chance: random.Random) -> Iterator[Examples]:
+    """What a judge likes best after prefixes that were not there: wherever it goes from them is wrong."""
+    bag = evidence.bag.tolist()
+    true = {tuple(row[: n + 1]) for row in rows for n in range(len(row))}
+    prefixes: list[tuple[int, ...]] = [(chance.choice(bag), chance.choice(bag)) for _ in range(ASTRAY)]
+    labels = evidence.reader.first(torch.tensor(prefixes, device=evidence.bag.device))
+    for _ in range(LONG):
+        columns, scores = evidence.closer(prefixes, *labels)
+        own = [label.gather(1, columns) for label in labels]
+        values = evidence.judge(scores, evidence.usual[columns], *own)
+        last = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)[:, None]
+        values = values.masked_fill(evidence.bag[columns] == last, float("-inf"))
+        best = values.topk(min(LIKED, values.shape[1]), dim=1).indices
+        there = torch.arange(len(prefixes))[:, None]
+        chosen = evidence.bag[columns[there, best]]
+        grown = [[(*prefix, int(token)) for token in own] for prefix, own in zip(prefixes, chosen, strict=True)]
+        right = torch.tensor([[each in true for each in own] for own in grown])
+        picked = (
+            scores[there, best],
+            evidence.usual[columns[there, best]],
+            *(each[there, best] for each in own),
+            right,
+        )
+        yield Examples(*(each.flatten(0, 1) for each in picked))
+        step = [chance.randrange(best.shape[1]) if chance.random() < 0.3 else 0 for _ in prefixes]
+        prefixes = [own[place] for own, place in zip(grown, step, strict=True)]
+        tokens = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)
+        labels = evidence.reader.further(torch.arange(len(prefixes)), tokens)
+
+
+@torch.no_grad()
+def _labels(model: TextModel, attribution: Attribution, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability among the bag and share of each token of the bag after each place of a row, (places, bag)."""
+    ids = torch.tensor([row], device=model.device)
+    head = model.module.get_output_embeddings().weight.detach()[bag]
+    plain, moved = ((state[0] @ head.T).log_softmax(dim=-1) for state in attribution.reading().states(ids))
+    return plain, (moved - plain) / (attribution.unit or 1.0)
+
+
+# Chooses what is looked at more closely while nothing is learned yet.
+UNTAUGHT = Judge(torch.zeros(0), torch.zeros(0), torch.zeros(0), 0.0, torch.tensor([1.0, 8.0, 0.0]))

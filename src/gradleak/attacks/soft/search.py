@@ -1,0 +1,202 @@
+"""Sentences of a language model's batch, grown token by token along the evidence of an update.
+
+Beams are shared out among different openings, so that sentences of a batch do not crowd each other out. The language
+model and the explained shares choose which tokens are looked at more closely after each prefix; the states of these
+decide.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.film.beam import NGrams
+from gradleak.attacks.film.readers import ModelReader, UpdateReader
+from gradleak.attacks.soft.continuations import continued
+from gradleak.attacks.soft.directions import Observed
+from gradleak.attacks.soft.judge import Judge
+from gradleak.core.budget import Budget
+from gradleak.models.text import TextModel
+
+# Pairs of first tokens that are looked at with a third.
+PAIRS = 128
+# A sentence is given up once it has fallen so far below its best.
+GIVE_UP = 6.0
+# Runs of so many tokens occur once in a sentence: a loop of common tokens fits everywhere.
+REPEAT = 3
+# Sentences that share a run of so many tokens are the same sentence.
+SAME = 4
+# Tokens that go through the model at once.
+AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Written:
+    """The tokens of a sentence, and the log-likelihood ratio of each but the first."""
+
+    tokens: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(self.values)
+
+    @property
+    def best(self) -> Written:
+        """The beginning with the largest total: where the evidence ends, so does the sentence."""
+        totals = torch.tensor([0.0, *self.values]).cumsum(dim=0)
+        end = int(totals.argmax())
+        return Written(self.tokens[: end + 1], self.values[:end])
+
+    def with_token(self, token: int, value: float) -> Written:
+        return Written((*self.tokens, token), (*self.values, value))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that tokens are judged by."""
+
+    model: TextModel
+    observed: Observed
+    judge: Judge
+    reader: UpdateReader | ModelReader
+    bag: Tensor
+    usual: Tensor
+    """The scores of the bag's tokens after nonsense."""
+    look_at: int
+    """Tokens after a prefix whose states are looked at."""
+
+    def after(self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each prefix the columns of the bag that are worth a closer look, and their log-likelihood ratios."""
+        columns, scores = self.closer(prefixes, log_probs, shares)
+        values = self.judge(scores, self.usual[columns], log_probs.gather(1, columns), shares.gather(1, columns))
+        # A token twice in a row has nearly the state of the first, so it would fit wherever that does. Where it did
+        # stand twice, what is found lacks one, and is repaired.
+        last = torch.tensor([prefix[-1] for prefix in prefixes], device=self.bag.device)[:, None]
+        return columns, values.masked_fill(self.bag[columns] == last, float("-inf"))
+
+    def closer(self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns that are worth a closer look, and their scores, (prefixes, columns, spots)."""
+        rough = self.judge.without_states(log_probs, shares)
+        columns = rough.topk(min(self.look_at, len(self.bag)), dim=1).indices
+        ids = torch.tensor(prefixes, device=self.bag.device)
+        per_call = max(1, AT_ONCE // (ids.shape[1] + columns.shape[1]))
+        parts = [
+            self.observed.scores(continued(self.model, self.observed.background.spots, some, self.bag[own]))
+            for some, own in zip(ids.split(per_call), columns.split(per_call), strict=True)
+        ]
+        return columns, torch.cat(parts)
+
+
+def search(
+    evidence: Evidence,
+    first: Mapping[int, float],
+    beams: int,
+    groups: int,
+    length: int,
+    budget: Budget,
+    show: Callable[[Sequence[int]], None] = lambda tokens: None,
+) -> list[Written]:
+    """Sentences that the evidence speaks for, best first, none of them twice.
+
+    `first` are first tokens with log-probabilities; nothing but what follows shows which was there.
+    """
+    alive = _openings(evidence, first, groups)
+    if not alive:
+        return []
+    given = len(alive[0].tokens)
+    seen = {sentence.tokens[:given]: [sentence] for sentence in alive}
+    log_probs, shares = evidence.reader.first(torch.tensor([s.tokens for s in alive], device=evidence.bag.device))
+    for _ in range(given, length):
+        if budget.tick():
+            break
+        columns, values = evidence.after([sentence.tokens for sentence in alive], log_probs, shares)
+        picked = _pick(alive, columns, values, evidence.bag, beams, given)
+        grown = [alive[row].with_token(token, value) for row, token, value, _ in picked]
+        going = [n for n, sentence in enumerate(grown) if sentence.best.total - sentence.total < GIVE_UP]
+        for sentence in grown:
+            seen[sentence.tokens[:given]].append(sentence.best)
+        if not going:
+            break
+        alive = [grown[n] for n in going]
+        show(max(alive, key=lambda sentence: sentence.total).tokens)
+        rows = torch.tensor([picked[n][0] for n in going], device=evidence.bag.device)
+        tokens = torch.tensor([picked[n][1] for n in going], device=evidence.bag.device)
+        log_probs, shares = evidence.reader.further(rows, tokens)
+    return distinct([max(own, key=lambda sentence: sentence.total) for own in seen.values()])
+
+
+def _openings(evidence: Evidence, first: Mapping[int, float], groups: int) -> list[Written]:
+    """The first three tokens of sentences, best first; of those that differ in the first only, the best."""
+    bag = evidence.bag
+    prior = torch.tensor(list(first.values()))
+    ids = torch.tensor(list(first), device=bag.device)
+    # After a first token language model and shares are blind, and only states tell.
+    everywhere = replace(evidence, look_at=len(bag))
+    columns, values = everywhere.after([(token,) for token in first], *evidence.reader.first(ids[:, None]))
+    totals = values + evidence.judge.few[0] * prior[:, None].to(values)
+    best = totals.flatten().topk(min(PAIRS, int(totals.isfinite().sum())))
+    rows, places = best.indices // columns.shape[1], best.indices % columns.shape[1]
+    pairs = [
+        Written((int(ids[row]), int(bag[columns[row, place]])), (float(totals[row, place]),))
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True)
+    ]
+    if not pairs:
+        return []
+    tokens = torch.tensor([pair.tokens[1] for pair in pairs], device=bag.device)
+    wider = replace(evidence, look_at=2 * evidence.look_at)
+    columns, values = wider.after([pair.tokens for pair in pairs], *evidence.reader.further(rows, tokens))
+    likeliest: dict[tuple[int, ...], Written] = {}
+    for number, pair in enumerate(pairs):
+        for column, value in zip(columns[number].tolist(), values[number].tolist(), strict=True):
+            opening = pair.with_token(int(bag[column]), value)
+            after = opening.tokens[1:]
+            if value > float("-inf") and (after not in likeliest or opening.total > likeliest[after].total):
+                likeliest[after] = opening
+    best_openings = sorted(likeliest.values(), key=lambda opening: opening.total, reverse=True)[:groups]
+    # First states look all alike, so that two tokens after them say little: what comes next decides.
+    return [Written(opening.tokens, (0.0, 0.0)) for opening in best_openings]
+
+
+def _pick(
+    alive: Sequence[Written], columns: Tensor, values: Tensor, bag: Tensor, beams: int, given: int
+) -> list[tuple[int, int, float, float]]:
+    """Rows, tokens and values of the best continuations; openings that are alive share the places."""
+    options: dict[tuple[int, ...], list[tuple[int, int, float, float]]] = defaultdict(list)
+    for row, sentence in enumerate(alive):
+        own = NGrams(REPEAT)
+        own.add(sentence.tokens)
+        used = set(own.after(sentence.tokens))
+        for column, value in zip(columns[row].tolist(), values[row].tolist(), strict=True):
+            token = int(bag[column])
+            if token not in used and value > float("-inf"):
+                options[sentence.tokens[:given]].append((row, token, value, sentence.total + value))
+    places = max(1, beams // max(1, len(options)))
+    return [
+        option for own in options.values() for option in sorted(own, key=lambda each: each[3], reverse=True)[:places]
+    ]
+
+
+def distinct(sentences: Sequence[Written]) -> list[Written]:
+    """Of sentences that share runs of tokens the best, best first."""
+    kept: list[Written] = []
+    taken: set[tuple[int, ...]] = set()
+    for sentence in sorted(sentences, key=lambda each: each.total, reverse=True):
+        own = runs(sentence.tokens)
+        if not own & taken and len(sentence.tokens) > 1:
+            kept.append(sentence)
+            taken |= own
+    return kept
+
+
+def runs(tokens: Sequence[int]) -> set[tuple[int, ...]]:
+    """All runs of tokens by which sentences are told apart.
+
+    >>> sorted(runs([1, 2, 3, 4, 5]))
+    [(1, 2, 3, 4), (2, 3, 4, 5)]
+    """
+    return {tuple(tokens[n : n + SAME]) for n in range(max(1, len(tokens) - SAME + 1))}

@@ -1,0 +1,101 @@
+"""Recovery after a first step of AdamW, by torch's own optimiser on a tiny encoder."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import TEXTS, tiny_model
+
+from gradleak import TextModel, attack
+from gradleak.attacks.exact.estimated import EstimatedRecovery, can_estimate
+from gradleak.attacks.exact.recovery import Recovered
+from gradleak.attacks.spans.certify import Certificate
+from gradleak.core.budget import Budget
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.gradient import undo
+from gradleak.updates.manifest import Known, Manifest
+from gradleak.updates.update import Update
+
+RULE = ClientRule(name="adamw", lr=2e-2, batch=2)
+
+
+def sent_by(model: TextModel, texts: list[str], labels: list[int], rule: ClientRule = RULE) -> Update:
+    """The weights before minus those after torch's AdamW over the texts, in batches."""
+    local = model.copied().module.eval()
+    weights = dict(local.named_parameters())
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
+    optimiser = torch.optim.AdamW(weights.values(), lr=rule.lr, weight_decay=rule.wd)
+    for first in range(0, len(texts), rule.batch):
+        batch = model.encode(texts[first : first + rule.batch])
+        logits = local(input_ids=batch.ids, attention_mask=batch.mask.long()).logits
+        optimiser.zero_grad()
+        F.cross_entropy(logits, torch.tensor(labels[first : first + rule.batch])).backward()
+        optimiser.step()
+    moved = {name: before[name] - weight.detach() for name, weight in weights.items() if weight.grad is not None}
+    known = Known(batch_size=len(texts))
+    manifest = Manifest(task=model.task, family=model.family, client=rule, known=known)
+    return Update(moved, manifest)
+
+
+@pytest.fixture(scope="module")
+def model() -> TextModel:
+    return tiny_model("bert", "classification", layers=3, width=96)
+
+
+def test_sentences_come_back_and_are_proved(model: TextModel) -> None:
+    (found,) = attack(sent_by(model, TEXTS[:2], [0, 1]), model, "exact", budget=60)
+    assert sorted(s.text for s in found.sentences) == sorted(model.decode(model.content(t)) for t in _rows(model))
+    assert all(sentence.certified for sentence in found.sentences)
+    assert sorted(found.labels or []) == [0, 1]
+
+
+def test_auto_does_it_by_itself(model: TextModel) -> None:
+    (found,) = attack(sent_by(model, TEXTS[:1], [1]), model, "auto", budget=60)
+    assert [sentence.stage for sentence in found.sentences if sentence.certified] == ["exact"]
+    assert len(found.sentences) == 1
+
+
+def test_wrong_sentences_are_never_proved(model: TextModel) -> None:
+    """A batch of which one token is another explains less than its errors allow."""
+    undone = undo(sent_by(model, TEXTS[:2], [0, 1]), model)
+    assert can_estimate(model, undone)
+    rows = _rows(model)
+    for number, labels in ((None, [0, 1]), (None, [1, 1]), (0, [0, 1]), (1, [0, 1])):
+        changed = [list(row) for row in rows]
+        if number is not None:
+            changed[number][2] = changed[number][3]
+        recovery = EstimatedRecovery(model, undone, torch.Generator(), Budget())
+        recovery.recovered = [
+            Recovered(row, Certificate(0.0, 1.0, False), label, 0.5)
+            for row, label in zip(changed, labels, strict=True)
+        ]
+        recovery.replay()
+        proved = all(sentence.certificate.holds for sentence in recovery.recovered)
+        assert proved == (number is None and labels == [0, 1])
+
+
+def test_tokens_after_several_steps_are_exact(model: TextModel) -> None:
+    update = sent_by(model, TEXTS, [0, 1, 1], RULE.model_copy(update={"batch": 1}))
+    (found,) = attack(update, model, "bag")
+    wanted = {token for text in TEXTS for token in model.content(model.tokenizer(text)["input_ids"])}
+    assert set(found.bag) == set(map(str, model.tokenizer.convert_ids_to_tokens(sorted(wanted))))
+
+
+def test_several_steps_say_what_is_in_the_way(model: TextModel) -> None:
+    update = sent_by(model, TEXTS, [0, 1, 1], RULE.model_copy(update={"batch": 1}))
+    (found,) = attack(update, model, "exact", budget=20)
+    assert not found.sentences
+    assert any("3 steps of AdamW" in note and "cannot be undone" in note for note in found.notes)
+
+
+def test_dropout_and_defences_are_left_to_others(model: TextModel) -> None:
+    update = sent_by(model, TEXTS[:2], [0, 1])
+    noisy = update.manifest.model_copy(update={"defenses": ("noise:sigma=0.001",)})
+    train = update.manifest.model_copy(update={"client": RULE.model_copy(update={"mode": "train"})})
+    for manifest in (noisy, train):
+        assert not can_estimate(model, undo(dataclasses.replace(update, manifest=manifest), model))
+
+
+def _rows(model: TextModel) -> list[list[int]]:
+    return [model.tokenizer(text)["input_ids"] for text in TEXTS[:2]]
