@@ -72,6 +72,17 @@ def _newton(features: Tensor, wanted: Tensor) -> tuple[Tensor, float]:
     return solution[:-1], float(solution[-1])
 
 
+def told_apart(scores: Tensor, members: Tensor) -> float:
+    """How often a member scores above another sentence.
+
+    >>> told_apart(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([True, False, True]))
+    1.0
+    """
+    inside, outside = scores[members], scores[~members]
+    above = (inside[:, None] > outside).double() + 0.5 * (inside[:, None] == outside).double()
+    return float(above.mean()) if len(inside) and len(outside) else 0.5
+
+
 def standardised(scores: Tensor, null: Tensor) -> Tensor:
     """Scores in spreads above the mean of those of sentences that were not in, column by column."""
     return (scores - null.mean(dim=0)) / null.std(dim=0).clamp_min(1e-30)

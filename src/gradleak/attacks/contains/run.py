@@ -17,12 +17,13 @@ from gradleak.attacks.contains.calibration import (
     fitted,
     moved_up,
     standardised,
+    told_apart,
 )  # fmt: skip
 from gradleak.attacks.contains.place import at_the_middle
 from gradleak.attacks.contains.rehearse import client_size, draw, rehearsed, shrunk, without_decay
 from gradleak.attacks.contains.result import Candidate, Containment
 from gradleak.attacks.contains.rows import GradientRows, chosen_matrices
-from gradleak.attacks.contains.scorer import Scorer
+from gradleak.attacks.contains.scorer import Scorer, Way
 from gradleak.attacks.contains.whitening import Moments
 from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
@@ -35,7 +36,7 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.update import Update
 
 # Public sentences that false alarms are counted on, and those that the whitening is learnt from.
-REFERENCES, LEARNT_FROM = 240, 120
+REFERENCES, LEARNT_FROM = 240, 240
 # Of each kind there must be as many for anything to be said; the time that they may take, as a share of all.
 LEAST, LEARNING_SHARE, COUNTING_SHARE = 12, 0.2, 0.35
 # Rehearsed clients.
@@ -176,15 +177,14 @@ class _Search:
         moments = Moments(list(self.gradients.shapes.values()))
         first = self._collect(public[:split], LEARNING_SHARE, "learning from public text", moments)
         together = self.rule.batch * self.rule.accumulate if self.rule.local else self.size
-        self.typical = moments.typical_size(max(1, together)) if self.rule.adaptive else None
-        self.scorer = Scorer(moments.whitening(), self.groups)
+        typical = moments.typical_size(max(1, together)) if self.rule.adaptive else None
+        self.scorer = Scorer(moments.whitening(), self.groups, typical)
         self.held = self._collect(public[split:], COUNTING_SHARE, "counting false alarms")
         self.held.sizes = self._sizes(self.held.rows)
-        direction = self._direction(self.moved)
-        scores = self._best(self.held.rows, self.held.sizes, direction)
         self.regression = self._rehearse(first)
-        self.direction, self.null_scores = direction, scores
-        self.null = standardised(scores, scores) @ self.regression.weights
+        self.direction = self.scorer.direction(self.moved)
+        self.null_scores = self._best(self.held.rows, self.held.sizes, self.direction)
+        self.null = standardised(self.null_scores, self.null_scores) @ self.regression.weights
 
     def _collect(
         self, sentences: Sequence[Sequence[int]], share: float, what: str, moments: Moments | None = None
@@ -226,25 +226,39 @@ class _Search:
         return torch.stack(by_label, dim=1)
 
     def _rehearse(self, others: _Rows) -> Regression:
-        """How members and others score after the client's rule, on public sentences that are known."""
+        """How members and others score after the client's rule, on public sentences that are known.
+
+        The way that tells them apart best there is the one that the update is looked at in, each kind of matrix by
+        itself.
+        """
         own = list(range(len(self.held.rows)))
         rest = [len(own) + i for i in range(len(others.rows))]
         rule, size = shrunk(self.rule, self.size, len(own) // 2 + len(rest))
-        features, members = [], []
+        scorer = self.scorer
+        found: dict[Way, list[Tensor]] = {way: [] for way in scorer.possible}
+        members = []
         self.progress.begin("rehearsing the client", REHEARSALS, "clients")
         for number in range(REHEARSALS):
             chosen = draw(own, rest, size, derive_seed(self.seed, "rehearsal", number))
             update = self._rehearsed(chosen, others, rule, number)
-            scores = self._best(self.held.rows, self.held.sizes, self._direction(update))
             within = torch.zeros(len(own), dtype=torch.bool)
             within[[i for i in chosen if i < len(own)]] = True
-            features.append(standardised(scores, scores[~within]))
+            directions = scorer.directions(update, [dict.fromkeys(scorer.kinds, way) for way in found])
+            for way, direction in zip(found, directions, strict=True):
+                scores = self._best(self.held.rows, self.held.sizes, direction)
+                found[way].append(standardised(scores, scores[~within]))
             members.append(within)
             self.progress.advance(number + 1)
             if self.budget.late:
                 break
         self.progress.end()
-        return fitted(torch.cat(features), torch.cat(members))
+        every, inside = {way: torch.cat(own) for way, own in found.items()}, torch.cat(members)
+        best = []
+        for kind in range(len(scorer.kinds)):
+            apart = {way: told_apart(scores[:, kind], inside) for way, scores in every.items()}
+            best.append(max(apart, key=apart.__getitem__))
+        scorer.ways = dict(zip(scorer.kinds, best, strict=True))
+        return fitted(torch.stack([every[way][:, kind] for kind, way in enumerate(best)], dim=1), inside)
 
     def _rehearsed(self, chosen: Sequence[int], others: _Rows, rule: ClientRule, number: int) -> Tensor:
         chance = random.Random(derive_seed(self.seed, "labels", number))
@@ -257,15 +271,11 @@ class _Search:
 
     # --- scores -----------------------------------------------------------------------------------
 
-    def _direction(self, moved: Tensor) -> Tensor:
-        """AdamW divides every number by its usual size, which public text tells well enough to undo it."""
-        return self.scorer.direction(moved if self.typical is None else moved * self.typical)
-
     def _sizes(self, rows: Tensor) -> Tensor:
         return torch.stack([self.scorer.sizes(own.float()) for own in rows])
 
     def _best(self, rows: Tensor, sizes: Tensor, direction: Tensor) -> Tensor:
-        """The scores of sentences under the label that fits best, (sentences, features)."""
+        """The scores of sentences under the label that fits best, (sentences, kinds)."""
         flat = self.scorer.scores(rows.flatten(0, 1), sizes.flatten(0, 1), direction)
         return flat.view(len(rows), rows.shape[1], -1).amax(dim=1)
 

@@ -1,53 +1,86 @@
-"""How much of a sentence's gradient is in an update: cosines in whitened space, by kind of matrix and by power."""
+"""How much of a sentence's gradient is in an update: cosines in whitened space, by kind of matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.contains.whitening import Whitening, turned
 
-# Singular values of a whitened update are taken to minus this power: 0.5 was best of 0, 0.5 and 1 on Enron sentences
-# of seeds below 100, where 1 is their inverse.
-POWERS = (0.5,)
+# Powers that singular values are taken to, and how far AdamW's division by each number's size is undone.
+POWERS, UNDONE = (0.5, 1.0, 1.5), (1.0, 0.5)
 
 
+class Way(NamedTuple):
+    """How an update is made a direction: its singular values to minus a power, its division undone to a degree."""
+
+    power: float
+    undone: float
+
+
+@dataclass
 class Scorer:
-    """Scores rows of gradients against updates; one number for every group of matrices and power."""
+    """Scores rows of gradients against updates; one number for every kind of matrix.
 
-    def __init__(self, whitening: Whitening, groups: Sequence[str]) -> None:
-        """`groups` names the kind of every matrix."""
-        self._whitening = whitening
-        self._kinds = list(dict.fromkeys(groups))
-        self._groups = [self._kinds.index(group) for group in groups]
+    `groups` names the kind of every matrix. `typical` is the size that AdamW divided every number by, as public text
+    has it, or None if the client divided by nothing. `ways` says how each kind is scored.
+    """
+
+    whitening: Whitening
+    groups: Sequence[str]
+    typical: Tensor | None = None
+    ways: Mapping[str, Way] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> list[str]:
+        return list(dict.fromkeys(self.groups))
+
+    @property
+    def possible(self) -> list[Way]:
+        """All ways there are."""
+        return [Way(power, undone) for undone in (UNDONE if self.typical is not None else (1.0,)) for power in POWERS]
 
     def sizes(self, rows: Tensor) -> Tensor:
-        """The norm of whitened rows, (rows, groups): what a score is divided by, so that long rows do not win."""
-        squares = torch.zeros(len(rows), len(self._kinds))
-        for part, group in zip(self._whitening.parts(rows), self._groups, strict=True):
-            squares[:, group] += part.square().sum(dim=(1, 2))
+        """The norm of whitened rows, (rows, kinds): what a score is divided by, so that long rows do not win."""
+        kinds = self.kinds
+        squares = torch.zeros(len(rows), len(kinds))
+        for part, group in zip(self.whitening.parts(rows), self.groups, strict=True):
+            squares[:, kinds.index(group)] += part.square().sum(dim=(1, 2))
         return squares.sqrt()
 
     def direction(self, update: Tensor) -> Tensor:
-        """What rows are multiplied with to be scored against an update, (powers, row)."""
-        columns: list[list[Tensor]] = [[] for _ in POWERS]
-        for (whitened,), (left, right) in zip(
-            self._whitening.parts(update[None]), self._whitening.roots, strict=True
-        ):
-            for column, power in zip(columns, POWERS, strict=True):
-                aimed = turned(whitened, power)
+        """What rows are multiplied with to be scored against an update, each kind in its own way."""
+        return self.directions(update, [self.ways])[0]
+
+    def directions(self, update: Tensor, choices: Sequence[Mapping[str, Way]]) -> list[Tensor]:
+        """The same for several choices of ways."""
+        undone = {way.undone for ways in choices for way in ways.values()}
+        parts = {degree: self.whitening.parts(self._undone(update, degree)[None]) for degree in undone}
+        found = []
+        for ways in choices:
+            aims = []
+            for number, (group, (left, right)) in enumerate(zip(self.groups, self.whitening.roots, strict=True)):
+                way = ways[group]
+                aimed = turned(parts[way.undone][number][0], way.power)
                 aimed = aimed if left is None else left @ aimed
-                column.append((aimed if right is None else aimed @ right).flatten())
-        return torch.stack([torch.cat(column) for column in columns])
+                aims.append((aimed if right is None else aimed @ right).flatten())
+            found.append(torch.cat(aims))
+        return found
+
+    def _undone(self, update: Tensor, degree: float) -> Tensor:
+        return update if self.typical is None else update * self.typical**degree
 
     def scores(self, rows: Tensor, sizes: Tensor, direction: Tensor) -> Tensor:
-        """Cosines, (rows, groups × powers)."""
-        total = torch.zeros(len(rows), len(self._kinds), len(POWERS))
+        """Cosines, (rows, kinds)."""
+        kinds = self.kinds
+        total = torch.zeros(len(rows), len(kinds))
         first = 0
-        for (height, width), group in zip(self._whitening.shapes, self._groups, strict=True):
+        for (height, width), group in zip(self.whitening.shapes, self.groups, strict=True):
             last = first + height * width
-            total[:, group] += rows[:, first:last].float() @ direction[:, first:last].T
+            total[:, kinds.index(group)] += rows[:, first:last].float() @ direction[first:last]
             first = last
-        return (total / sizes[:, :, None].clamp_min(1e-30)).flatten(1)
+        return total / sizes.clamp_min(1e-30)

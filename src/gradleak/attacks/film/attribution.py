@@ -145,6 +145,11 @@ class CachedReading:
             self.fits = attribution.span.distances(seen[0][:, -1]) < OUTSIDE
         return plain.last_hidden_state, moved.last_hidden_state
 
+    @property
+    def cache(self) -> Any:
+        """Keys and values of the plain model, a row per sentence."""
+        return self._caches[0]
+
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only, in this order; a row may come twice."""
         for cache in self._caches:

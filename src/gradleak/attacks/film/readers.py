@@ -19,6 +19,11 @@ class ModelReader:
         self._rows = _output_rows(model, bag)
         self._cache: Any = None
 
+    @property
+    def cache(self) -> Any:
+        """Keys and values of what the model has read so far, a row per sentence."""
+        return self._cache
+
     def first(self, openings: Tensor) -> tuple[Tensor, Tensor]:
         from transformers import DynamicCache
 
@@ -44,6 +49,11 @@ class UpdateReader:
         self._attribution = attribution
         self._rows = _output_rows(attribution.model, bag)
         self._reading: CachedReading = attribution.reading()
+
+    @property
+    def cache(self) -> Any:
+        """Keys and values of what the plain model has read so far, a row per sentence."""
+        return self._reading.cache
 
     def first(self, openings: Tensor) -> tuple[Tensor, Tensor]:
         self._reading = self._attribution.reading()

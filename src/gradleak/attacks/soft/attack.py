@@ -33,6 +33,8 @@ PUBLIC, LONGEST = 100, 40
 REHEARSAL_SHARE = 0.4
 # Distinct tokens of a usual sentence: how many sentences there are, where nobody says.
 USUAL = 14
+# Openings that are grown at first, for every sentence and beside: most are given up after a few tokens.
+OPENINGS, MORE_OPENINGS = 24, 32
 # What was learned is kept for so many kinds of updates: the next update of a run needs it again.
 KEPT = 4
 # Randomness of public text and of rehearsals; an answer depends on no other.
@@ -40,10 +42,10 @@ SEED = 0
 
 
 class SoftOptions(AttackOptions):
-    beams: int = Field(48, ge=1, le=1024, description="sentences that grow at once")
+    beams: int = Field(64, ge=1, le=1024, description="sentences that grow at once")
     groups: int | None = Field(None, ge=1, description="different openings that share them; default: by the batch")
     closer: int = Field(12, ge=1, description="tokens after each whose states are looked at, likeliest first")
-    rounds: int = Field(6, ge=1, description="searches; what is proved in one is taken out before the next")
+    rounds: int = Field(32, ge=1, description="searches; what is proved in one is taken out before the next")
     rehearsals: int = Field(4, ge=1, le=100, description="batches of public text on which evidence is weighed")
     length: int = Field(64, ge=2, description="most tokens of a sentence")
 
@@ -82,7 +84,7 @@ class Soft(Attack):
         sentences = _sentences(gradient, len(content))
         size = SearchSize(
             self.options.beams,
-            self.options.groups or 6 * sentences + 8,
+            self.options.groups or OPENINGS * sentences + MORE_OPENINGS,
             self.options.rounds,
             min(self.options.length, model.max_length),
             self.options.closer,

@@ -8,6 +8,7 @@ has the same coefficients, up to its weight in the batch's mean, the sentence is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,20 +22,33 @@ from gradleak.models.text import TextModel
 # How far coefficients may be off, relative to their size, and how far the weights that tokens show from each other.
 # Measured on smollm2: 1e-6 to 1e-5 in right sentences, 9e-3 and more in those that lack only an expected full stop.
 MISFIT, APART = 1e-4, 1e-3
+# Tokens of a beginning that is looked at by itself.
+BEGINNING = 4
 # Tokens that must agree, and independent numbers that each must have: fewer could agree by chance.
 LEAST_TOKENS, LEAST_NUMBERS = 2, 6
 
 
 @dataclass(frozen=True)
 class Match:
-    """How a sentence's coefficients compare: its weight in the mean, how many tokens agree, and how alike all are.
+    """How a sentence's coefficients compare: its weight in the mean, how many tokens agree, and how alike each is.
 
-    `likeness` is the mean cosine over its tokens: it rises towards the right sentence, and is 1 only there.
+    `cosines` are of its tokens, in the order in which they first occur.
     """
 
     weight: float
     agreeing: int
-    likeness: float
+    cosines: tuple[float, ...]
+
+    @property
+    def likeness(self) -> float:
+        """The mean cosine over its tokens: it rises towards the right sentence, and is 1 only there."""
+        return sum(self.cosines) / max(1, len(self.cosines))
+
+    @property
+    def beginning(self) -> float:
+        """The likeness of the beginning that is most alike: right even if the sentence goes on past its end."""
+        sums = list(itertools.accumulate(self.cosines))
+        return max((total / n for n, total in enumerate(sums, 1) if n >= BEGINNING), default=self.likeness)
 
     @property
     def proved(self) -> bool:
@@ -69,16 +83,16 @@ class Coefficients:
         parameters = self.model.parameters()
         gradients = torch.autograd.grad(loss, [parameters[name] for name in self.names])
         own = self.of(dict(zip(self.names, gradients, strict=True)))
-        places = sorted({self.tokens[token] for token in sentence[:-1] if token in self.tokens})
+        places = list(dict.fromkeys(self.tokens[token] for token in sentence[:-1] if token in self.tokens))
         mine, seen = own[places], self.update[places]
         weights = (mine * seen).sum(dim=1) / mine.square().sum(dim=1).clamp_min(1e-300)
         misfits = (seen - weights[:, None] * mine).norm(dim=1) / seen.norm(dim=1).clamp_min(1e-300)
         fine = (misfits < MISFIT) & (weights > 0)
-        likeness = float(torch.nn.functional.cosine_similarity(mine, seen, dim=1).mean())
+        cosines = tuple(torch.nn.functional.cosine_similarity(mine, seen, dim=1).tolist())
         if not bool(fine.any()) or own.shape[1] < LEAST_NUMBERS:
-            return Match(0.0, 0, likeness)
+            return Match(0.0, 0, cosines)
         # The weight is that of most: tokens that other sentences have too fit by no weight, or by another.
         agree = ((weights[fine][:, None] / weights[fine][None]).log().abs() < APART).sum(dim=1)
         best = int(agree.argmax())
         alike = (weights[fine] / weights[fine][best]).log().abs() < APART
-        return Match(float(weights[fine][alike].median()), int(agree[best]), likeness)
+        return Match(float(weights[fine][alike].median()), int(agree[best]), cosines)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradleak.attacks.film.readers import ModelReader
 from gradleak.attacks.soft.background import Spot
 from gradleak.attacks.soft.directions import Observed
 from gradleak.attacks.spans.probe import Probe
@@ -18,18 +21,17 @@ SIDE_BY_SIDE = 256
 
 
 @torch.no_grad()
-def continued(model: TextModel, spots: Sequence[Spot], prefixes: Tensor, tokens: Tensor) -> list[Tensor]:
+def continued(model: TextModel, spots: Sequence[Spot], cache: Any, tokens: Tensor) -> list[Tensor]:
     """What every spot sees of each token after its prefix, (prefixes, tokens, width).
 
-    `prefixes` are (prefixes, length) and `tokens` (prefixes, tokens): each token sees its prefix and itself only, so
-    that all of them go through the model with a single pass over the prefix.
+    `cache` has the keys and values of the prefixes, which are equally long, and is of no use afterwards; `tokens` are
+    (prefixes, tokens): each sees its prefix and itself only.
     """
-    length, total = prefixes.shape[1], prefixes.shape[1] + tokens.shape[1]
-    sees = torch.ones(total, total, dtype=torch.bool, device=prefixes.device).tril()
-    sees[length:, length:] = torch.eye(tokens.shape[1], dtype=torch.bool, device=prefixes.device)
-    return _run(
-        model, spots, torch.cat([prefixes, tokens], dim=1), sees, torch.arange(total).clamp_max(length), length
-    )
+    length, count = cache.get_seq_length(), tokens.shape[1]
+    sees = torch.ones(count, length + count, dtype=torch.bool, device=tokens.device)
+    sees[:, length:] = torch.eye(count, dtype=torch.bool, device=tokens.device)
+    places = torch.full((1, count), length, device=tokens.device)
+    return _run(model, spots, tokens, sees, places, cache)
 
 
 @torch.no_grad()
@@ -45,28 +47,31 @@ def branches(
     after = torch.tensor(parents)[:, None] >= torch.arange(length)[None]
     sees[length:, :length] = after
     sees[length:, length:] = torch.eye(len(flat), dtype=torch.bool)
-    places = torch.tensor([*range(length), *(place + 1 for place in parents)])
+    places = torch.tensor([[*range(length), *(place + 1 for place in parents)]])
     ids = torch.tensor([[*row, *flat]], device=model.device)
-    return [seen[0] for seen in _run(model, spots, ids, sees.to(model.device), places, length)]
+    return [seen[0, length:] for seen in _run(model, spots, ids, sees.to(model.device), places)]
 
 
 def usual_scores(model: TextModel, observed: Observed, bag: Tensor, seed: int) -> Tensor:
     """The scores that each token of a bag has after nonsense made of the bag, on average, (bag, spots)."""
     generator = torch.Generator().manual_seed(seed)
     drawn = bag[torch.randint(len(bag), (CONTEXTS, CONTEXT_LENGTH), generator=generator).to(bag.device)]
-    parts = [
-        observed.scores(continued(model, observed.background.spots, drawn, some.expand(CONTEXTS, -1))).mean(dim=0)
-        for some in bag.split(SIDE_BY_SIDE)
-    ]
+    reader = ModelReader(model, bag)
+    reader.first(drawn)
+    parts = []
+    for some in bag.split(SIDE_BY_SIDE):
+        cache = copy.deepcopy(reader.cache)
+        states = continued(model, observed.background.spots, cache, some.expand(CONTEXTS, -1))
+        parts.append(observed.scores(states).mean(dim=0))
     return torch.cat(parts)
 
 
 def _run(
-    model: TextModel, spots: Sequence[Spot], ids: Tensor, sees: Tensor, places: Tensor, length: int
+    model: TextModel, spots: Sequence[Spot], ids: Tensor, sees: Tensor, places: Tensor, cache: Any = None
 ) -> list[Tensor]:
     table = model.token_embedding
     blocked = torch.zeros(sees.shape, dtype=table.dtype, device=ids.device)
     blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
     mask = blocked[None, None].expand(len(ids), -1, -1, -1)
     probe = Probe(model, [spot.parts[0] for spot in spots])
-    return [seen[:, length:] for seen in probe(input_ids=ids, mask=mask, position_ids=places[None].to(ids.device))]
+    return probe(input_ids=ids, mask=mask, position_ids=places.to(ids.device), cache=cache)

@@ -11,14 +11,18 @@ from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import end_tokens
 from gradleak.attacks.soft.coefficients import Coefficients, Match
 from gradleak.attacks.soft.judge import Judge
-from gradleak.attacks.soft.rehearsal import reader_of
+from gradleak.attacks.soft.rehearsal import labels_along
 from gradleak.attacks.soft.search import Written
 from gradleak.models.text import TextModel
 
-# Places around the end of the evidence at which the end is looked for, and last tokens tried at each.
-SOONER, LATER, LAST = 2, 1, 3
-# Sentences that are less alike than this are wrong as a whole, or not worth a closer look.
+# Places around the end of the evidence at which the end is looked for, and last tokens tried at each; other places
+# that are tried, likeliest ends first.
+SOONER, LATER, LAST, ELSEWHERE = 2, 1, 3, 8
+# Sentences none of whose beginnings is more alike than this are wrong as a whole; those more alike than the second
+# are worth a closer look.
 ALIKE, NEARLY = 0.45, 0.6
+# Tokens that are tried before the last where the evidence stops a token too soon.
+FURTHER = 8
 # Tokens of the shortest beginning that is taken for a whole sentence.
 SHORTEST = 4
 # First tokens that are tried in the place of the first.
@@ -36,27 +40,30 @@ class Endings:
     ) -> None:
         allowed = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
         self._tokens = torch.tensor(sorted({*bag.tolist(), *allowed}), device=bag.device)
-        self._reader = reader_of(attribution, self._tokens)
-        self._judge, self._first = judge, list(first)[:FIRST]
+        self._closing = torch.tensor([token in allowed for token in self._tokens.tolist()], device=bag.device)
+        self._attribution, self._judge, self._first = attribution, judge, list(first)[:FIRST]
 
     def likeliest(self, sentence: Written) -> tuple[int, ...]:
         """The sentence with the last token that is likeliest after where its evidence ends."""
-        return next(self._completed(sentence.best.tokens))
+        prefix = sentence.best.tokens
+        return self._completed(prefix, self._values(prefix)[-1], 1)[0]
 
     def proved(self, sentence: Written, coefficients: Coefficients) -> Attempt:
         """The sentence with the end that the coefficients prove, or the one most like it of those tried."""
         likeliest = self.likeliest(sentence)
         rough = likeliest, coefficients.match(likeliest)
-        if rough[1].proved or rough[1].likeness < ALIKE:
+        if rough[1].proved or rough[1].beginning < ALIKE:
             return rough
         return self._best(self._ends(sentence), coefficients, rough)
 
     def repaired(self, sentence: Written, best: Attempt, coefficients: Coefficients) -> Attempt:
-        """The same for a sentence that is nearly right: other ends, a token that stood twice, other first tokens.
+        """The same for a sentence that is nearly right: other ends, a token more or twice, another first.
 
         What is nearly right looks nearly like it, so that each of these can be chosen by likeness.
         """
         best = self._best(self._anywhere(sentence), coefficients, best)
+        if not best[1].proved:
+            best = self._best(self._longer(sentence), coefficients, best)
         if not best[1].proved:
             best = self._best(_doubled(best[0]), coefficients, best)
         if best[1].proved:
@@ -71,7 +78,11 @@ class Endings:
 
     def _best(self, sentences: Iterator[tuple[int, ...]], coefficients: Coefficients, best: Attempt) -> Attempt:
         """The first that is proved, or the most alike of them and the best before."""
+        seen = {best[0]}
         for tokens in sentences:
+            if tokens in seen:
+                continue
+            seen.add(tokens)
             match = coefficients.match(tokens)
             if match.proved:
                 return tokens, match
@@ -80,25 +91,41 @@ class Endings:
         return best
 
     def _ends(self, sentence: Written) -> Iterator[tuple[int, ...]]:
-        """The sentence with every end that is tried, likeliest places first."""
+        """The sentence with every end that is tried: where ends are likely, then around where the evidence ends.
+
+        Evidence goes on past a sentence's end if another sentence of the batch could follow there.
+        """
         end, whole = len(sentence.best.tokens), sentence.tokens
-        places = [end, *(end - n for n in range(1, SOONER + 1)), *(end + n for n in range(1, LATER + 1))]
-        for place in places:
+        values = self._values(whole)
+        closing = values.masked_fill(~self._closing, float("-inf")).max(dim=1).values
+        for place in (closing.argsort(descending=True) + 1).tolist()[:ELSEWHERE]:
+            if place >= SHORTEST:
+                yield from self._completed(whole[:place], values[place - 1], 1)
+        for place in (end, *(end - n for n in range(1, SOONER + 1)), *(end + n for n in range(1, LATER + 1))):
             if 2 <= place <= len(whole):
-                yield from self._completed(whole[:place])
+                yield from self._completed(whole[:place], values[place - 1], LAST)
 
     def _anywhere(self, sentence: Written) -> Iterator[tuple[int, ...]]:
-        """The sentence with likely ends at every other place: what follows a right one can look right as well."""
-        end, whole = len(sentence.best.tokens), sentence.tokens
-        for place in range(SHORTEST, len(whole) + 1):
-            if not end - SOONER <= place <= end + LATER:
-                yield from self._completed(whole[:place], 1)
+        """The sentence with the likeliest token as its last, at every place."""
+        values = self._values(sentence.tokens)
+        for place in range(SHORTEST, len(sentence.tokens) + 1):
+            yield from self._completed(sentence.tokens[:place], values[place - 1], 1)
 
-    def _completed(self, prefix: Sequence[int], count: int = LAST) -> Iterator[tuple[int, ...]]:
-        labels = self._reader.first(torch.tensor([prefix], device=self._tokens.device))
-        values = self._judge.without_states(*labels)[0]
-        for column in values.topk(min(count, len(values))).indices.tolist():
-            yield (*prefix, int(self._tokens[column]))
+    def _longer(self, sentence: Written) -> Iterator[tuple[int, ...]]:
+        """The sentence with a token more behind its evidence, or in the place of its last, and then its end."""
+        end = len(sentence.best.tokens)
+        for place in (end, end - 1):
+            prefix = sentence.tokens[:place]
+            for longer in self._completed(prefix, self._values(prefix)[-1], FURTHER):
+                yield from self._completed(longer, self._values(longer)[-1], 1)
+
+    def _values(self, row: Sequence[int]) -> Tensor:
+        """How likely each token is to be the last after each place of a row, (places, tokens)."""
+        return self._judge.without_states(*labels_along(self._attribution, row, self._tokens))
+
+    def _completed(self, prefix: Sequence[int], values: Tensor, count: int) -> list[tuple[int, ...]]:
+        best = values.topk(min(count, len(values))).indices.tolist()
+        return [(*prefix, int(self._tokens[column])) for column in best]
 
 
 def _doubled(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -124,7 +124,7 @@ class Reading:
             tokens, match = endings.proved(sentence, self.coefficients)
             if match.proved and tokens not in self.found.proved:
                 new[tokens] = match.weight
-            elif match.likeness >= NEARLY:
+            elif match.beginning >= NEARLY:
                 nearly.append((sentence, (tokens, match)))
         if not new:
             nearly.sort(key=lambda pair: pair[1][1].likeness, reverse=True)

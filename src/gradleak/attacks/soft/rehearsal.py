@@ -122,7 +122,7 @@ def _asked(
     for row, tokens, true in _questions(rows, chance):
         columns = torch.searchsorted(bag, torch.tensor([t for own in tokens for t in own], device=bag.device))
         places = torch.tensor([place for place, own in enumerate(tokens) for _ in own])
-        log_probs, shares = _labels(model, attribution, row, bag)
+        log_probs, shares = labels_along(attribution, row, bag)
         states = branches(model, background.spots, row, tokens)
         labels = log_probs[places, columns], shares[places, columns]
         examples.append(Examples(scores(states), usual[columns], *labels, torch.tensor(true)))
@@ -159,7 +159,7 @@ def _astray(rows: Rows, evidence: Evidence, chance: random.Random) -> Iterator[E
     prefixes: list[tuple[int, ...]] = [(chance.choice(bag), chance.choice(bag)) for _ in range(ASTRAY)]
     labels = evidence.reader.first(torch.tensor(prefixes, device=evidence.bag.device))
     for _ in range(LONG):
-        columns, scores = evidence.closer(prefixes, *labels)
+        columns, scores = evidence.closer(*labels)
         own = [label.gather(1, columns) for label in labels]
         values = evidence.judge(scores, evidence.usual[columns], *own)
         last = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)[:, None]
@@ -183,8 +183,9 @@ def _astray(rows: Rows, evidence: Evidence, chance: random.Random) -> Iterator[E
 
 
 @torch.no_grad()
-def _labels(model: TextModel, attribution: Attribution, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
+def labels_along(attribution: Attribution, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability among the bag and share of each token of the bag after each place of a row, (places, bag)."""
+    model = attribution.model
     ids = torch.tensor([row], device=model.device)
     head = model.module.get_output_embeddings().weight.detach()[bag]
     plain, moved = ((state[0] @ head.T).log_softmax(dim=-1) for state in attribution.reading().states(ids))

@@ -7,6 +7,7 @@ decide.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,13 @@ from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
 # Pairs of first tokens that are looked at with a third.
-PAIRS = 128
+PAIRS = 256
+# Beams of one opening at most: the true one stands far above the others once it is some tokens long.
+MOST_OF_ONE = 16
+# Of beams of one opening that end in the same tokens only the best goes on, so that they do not all differ far back.
+ALIKE_IN = 3
+# Lengths at which the worse half of the openings is given up; their beams go to the others.
+HALVED_AT = (5, 6, 8, 11)
 # A sentence is given up once it has fallen so far below its best.
 GIVE_UP = 6.0
 # Runs of so many tokens occur once in a sentence: a loop of common tokens fits everywhere.
@@ -71,24 +78,31 @@ class Evidence:
     """Tokens after a prefix whose states are looked at."""
 
     def after(self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each prefix the columns of the bag that are worth a closer look, and their log-likelihood ratios."""
-        columns, scores = self.closer(prefixes, log_probs, shares)
+        """Of each prefix the columns of the bag that are worth a closer look, and their log-likelihood ratios.
+
+        The prefixes are what the reader has just read, and the others what it made of them.
+        """
+        columns, scores = self.closer(log_probs, shares)
         values = self.judge(scores, self.usual[columns], log_probs.gather(1, columns), shares.gather(1, columns))
         # A token twice in a row has nearly the state of the first, so it would fit wherever that does. Where it did
         # stand twice, what is found lacks one, and is repaired.
         last = torch.tensor([prefix[-1] for prefix in prefixes], device=self.bag.device)[:, None]
         return columns, values.masked_fill(self.bag[columns] == last, float("-inf"))
 
-    def closer(self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """The columns that are worth a closer look, and their scores, (prefixes, columns, spots)."""
+    def closer(self, log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns that are worth a closer look after what the reader has read, and their scores.
+
+        They are (prefixes, columns) and (prefixes, columns, spots).
+        """
         rough = self.judge.without_states(log_probs, shares)
         columns = rough.topk(min(self.look_at, len(self.bag)), dim=1).indices
-        ids = torch.tensor(prefixes, device=self.bag.device)
-        per_call = max(1, AT_ONCE // (ids.shape[1] + columns.shape[1]))
-        parts = [
-            self.observed.scores(continued(self.model, self.observed.background.spots, some, self.bag[own]))
-            for some, own in zip(ids.split(per_call), columns.split(per_call), strict=True)
-        ]
+        rows = torch.arange(len(columns), device=self.bag.device)
+        parts = []
+        for some in rows.split(max(1, AT_ONCE // columns.shape[1])):
+            cache = copy.deepcopy(self.reader.cache)
+            cache.batch_select_indices(some)
+            states = continued(self.model, self.observed.background.spots, cache, self.bag[columns[some]])
+            parts.append(self.observed.scores(states))
         return columns, torch.cat(parts)
 
 
@@ -117,9 +131,17 @@ def search(
         columns, values = evidence.after([sentence.tokens for sentence in alive], log_probs, shares)
         picked = _pick(alive, columns, values, evidence.bag, beams, given)
         grown = [alive[row].with_token(token, value) for row, token, value, _ in picked]
-        going = [n for n, sentence in enumerate(grown) if sentence.best.total - sentence.total < GIVE_UP]
+        if not grown:
+            break
+        openings = _better_half(grown, given) if len(grown[0].tokens) in HALVED_AT else None
+        going = [
+            n
+            for n, sentence in enumerate(grown)
+            if sentence.best.total - sentence.total < GIVE_UP
+            and (openings is None or sentence.tokens[:given] in openings)
+        ]
         for sentence in grown:
-            seen[sentence.tokens[:given]].append(sentence.best)
+            seen[sentence.tokens[:given]].append(sentence)
         if not going:
             break
         alive = [grown[n] for n in going]
@@ -127,7 +149,7 @@ def search(
         rows = torch.tensor([picked[n][0] for n in going], device=evidence.bag.device)
         tokens = torch.tensor([picked[n][1] for n in going], device=evidence.bag.device)
         log_probs, shares = evidence.reader.further(rows, tokens)
-    return distinct([max(own, key=lambda sentence: sentence.total) for own in seen.values()])
+    return distinct([max(own, key=lambda sentence: sentence.best.total) for own in seen.values()])
 
 
 def _openings(evidence: Evidence, first: Mapping[int, float], groups: int) -> list[Written]:
@@ -162,6 +184,15 @@ def _openings(evidence: Evidence, first: Mapping[int, float], groups: int) -> li
     return [Written(opening.tokens, (0.0, 0.0)) for opening in best_openings]
 
 
+def _better_half(alive: Sequence[Written], given: int) -> set[tuple[int, ...]]:
+    """The openings whose best sentence has more evidence than that of the others."""
+    best: dict[tuple[int, ...], float] = {}
+    for sentence in alive:
+        opening = sentence.tokens[:given]
+        best[opening] = max(sentence.total, best.get(opening, sentence.total))
+    return set(sorted(best, key=best.__getitem__, reverse=True)[: (len(best) + 1) // 2])
+
+
 def _pick(
     alive: Sequence[Written], columns: Tensor, values: Tensor, bag: Tensor, beams: int, given: int
 ) -> list[tuple[int, int, float, float]]:
@@ -175,19 +206,23 @@ def _pick(
             token = int(bag[column])
             if token not in used and value > float("-inf"):
                 options[sentence.tokens[:given]].append((row, token, value, sentence.total + value))
-    places = max(1, beams // max(1, len(options)))
-    return [
-        option for own in options.values() for option in sorted(own, key=lambda each: each[3], reverse=True)[:places]
-    ]
+    places = min(MOST_OF_ONE, max(1, beams // max(1, len(options))))
+    picked = []
+    for of_one in options.values():
+        best: dict[tuple[int, ...], tuple[int, int, float, float]] = {}
+        for option in sorted(of_one, key=lambda each: each[3], reverse=True):
+            best.setdefault((*alive[option[0]].tokens, option[1])[-ALIKE_IN:], option)
+        picked += list(best.values())[:places]
+    return picked
 
 
 def distinct(sentences: Sequence[Written]) -> list[Written]:
     """Of sentences that share runs of tokens the best, best first."""
     kept: list[Written] = []
     taken: set[tuple[int, ...]] = set()
-    for sentence in sorted(sentences, key=lambda each: each.total, reverse=True):
-        own = runs(sentence.tokens)
-        if not own & taken and len(sentence.tokens) > 1:
+    for sentence in sorted(sentences, key=lambda each: each.best.total, reverse=True):
+        own = runs(sentence.best.tokens)
+        if not own & taken and len(sentence.best.tokens) > 1:
             kept.append(sentence)
             taken |= own
     return kept

@@ -23,11 +23,16 @@ class Probe:
         self.model = model
         self.parts = parts
 
-    def __call__(self, *, mask: Tensor, **inputs: Any) -> list[Tensor]:
-        """The inputs of the parts, (batch, positions, width) each; `inputs` are those of the base model."""
+    def __call__(self, *, mask: Tensor, cache: Any = None, **inputs: Any) -> list[Tensor]:
+        """The inputs of the parts, (batch, positions, width) each; `inputs` are those of the base model.
+
+        `cache` has the keys and values of what stands before; it is written to, and of no use afterwards.
+        """
         seen: dict[int, Tensor] = {}
         handles = [part.module.register_forward_pre_hook(self._catch(i, seen)) for i, part in enumerate(self.parts)]
-        extra = {"use_cache": False} if self.model.adapter.family.kind == "decoder" else {}
+        extra: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
+        if self.model.adapter.family.kind == "decoder":
+            extra["use_cache"] = cache is not None
         try:
             self.model.module.base_model(attention_mask=mask, **extra, **inputs)
         except _Reached:
