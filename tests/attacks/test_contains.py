@@ -15,6 +15,8 @@ from gradleak import Client, GradleakError, TextModel, contains, load_model
 from gradleak.attacks.contains.calibration import false_alarm_rates, fitted, moved_up
 from gradleak.attacks.contains.rehearse import rehearsed, without_decay
 from gradleak.attacks.contains.rows import GradientRows, linear_modules
+from gradleak.attacks.contains.scorer import Scorer, Way
+from gradleak.attacks.contains.whitening import Moments, turned
 from gradleak.core.budget import Budget
 from gradleak.data.texts import read_data
 from gradleak.updates.client_rule import ClientRule
@@ -215,3 +217,25 @@ def test_what_cannot_be_asked_is_refused(gpt2: TextModel) -> None:
         contains(update, tiny_model("llama", "causal-lm"), MEMBERS, public=PUBLIC)
     with pytest.raises(GradleakError, match="for text models"):
         contains(update, load_model("lenet"), MEMBERS, public=PUBLIC)
+
+
+def test_every_kind_of_matrix_is_scored_in_its_own_way() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 3), (3, 5)]
+    moments = Moments(shapes)
+    moments.add(torch.randn(40, 27, generator=generator))
+    typical = torch.rand(27, generator=generator) + 0.5
+    ways = {"lora_A": Way(1.0, 1.0), "lora_B": Way(0.5, 0.5)}
+    scorer = Scorer(moments.whitening(), ["lora_A", "lora_B"], typical, ways)
+    update, rows = torch.randn(27, generator=generator), torch.randn(6, 27, generator=generator)
+    scores = scorer.scores(rows, scorer.sizes(rows), scorer.direction(update))
+    for kind, (group, first, last) in enumerate((("lora_A", 0, 12), ("lora_B", 12, 27))):
+        left, right = scorer.whitening.roots[kind]
+        whitened = [
+            left @ row[first:last].view(shapes[kind]) @ right
+            for row in (update * typical ** ways[group].undone, *rows)
+        ]
+        aim = turned(whitened[0], ways[group].power)
+        wanted = torch.stack([(aim * own).sum() / own.norm() for own in whitened[1:]])
+        torch.testing.assert_close(scores[:, kind], wanted, rtol=1e-4, atol=1e-5)
+    assert set(ways.values()) <= set(scorer.possible)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.endings import NEARLY, Attempt, Endings
 from gradleak.attacks.soft.judge import Judge
 from gradleak.attacks.soft.rehearsal import gradient_of, reader_of
-from gradleak.attacks.soft.search import Evidence, Written, runs, search
+from gradleak.attacks.soft.search import Evidence, Written, likely_openings, opening_of, runs, search
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -29,6 +29,8 @@ NOTHING_LEFT, TOKEN_GONE = 1e-4, 1e-3
 LEAST_TOTAL, LEAST_MEAN = 12.0, 1.5
 # Sentences of exact recovery that are tried; where spans tell nothing, far more fit.
 MOST_EXACT = 24
+# How many times more tokens are looked at where a search proved nothing.
+WIDER = 3
 # Sentences of a round that are repaired where none is proved as it was found.
 REPAIRED = 3
 
@@ -98,12 +100,26 @@ class Reading:
         usual = usual_scores(self.model, seen, tokens, 0)
         reader = reader_of(attribution, tokens)
         evidence = Evidence(self.model, seen, self.judge, reader, tokens, usual, self.size.look_at)
+        openings = likely_openings(evidence, first, self.size.groups)
+        strong = self._grown(evidence, openings, endings, keep)
+        if self._take_out(self._proofs(endings, strong)):
+            return True
+        # Nothing was proved: the same openings once more, with a look at more tokens after each.
+        wider = replace(evidence, look_at=WIDER * self.size.look_at)
+        again = self._grown(wider, [opening_of(each) for each in strong], endings, keep)
+        return self._take_out(self._proofs(endings, [each for each in again if each not in strong]))
+
+    def _grown(
+        self, evidence: Evidence, openings: Sequence[Written], endings: Endings, keep: Callable[[Read], None]
+    ) -> list[Written]:
+        """The sentences that grow from openings, as far as enough speaks for them."""
         size = self.size
-        grown = search(evidence, first, size.beams, size.groups, size.length, self.budget, self.show)
+        grown = search(evidence, openings, size.beams, size.length, self.budget, self.show)
         strong = [each for each in grown if each.best.total >= LEAST_TOTAL][: size.tried]
-        self.found.likely = [(endings.likeliest(each), each.best) for each in strong if _sure(each.best)]
-        keep(self.found)
-        return self._take_out(self._proofs(endings, strong))
+        if strong:
+            self.found.likely = [(endings.likeliest(each), each.best) for each in strong if _sure(each.best)]
+            keep(self.found)
+        return strong
 
     def _within_the_rank(self, rest: Update) -> list[Written]:
         """What exact recovery grows: once few tokens are left, their states lie in spans again."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradleak.attacks.film.beam import NGrams
 from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.soft.continuations import continued
 from gradleak.attacks.soft.directions import Observed
@@ -23,6 +22,8 @@ from gradleak.attacks.soft.judge import Judge
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
+# Tokens of an opening.
+OPENING = 3
 # Pairs of first tokens that are looked at with a third.
 PAIRS = 256
 # Beams of one opening at most: the true one stands far above the others once it is some tokens long.
@@ -33,8 +34,8 @@ ALIKE_IN = 3
 HALVED_AT = (5, 6, 8, 11)
 # A sentence is given up once it has fallen so far below its best.
 GIVE_UP = 6.0
-# Runs of so many tokens occur once in a sentence: a loop of common tokens fits everywhere.
-REPEAT = 3
+# No run of up to so many tokens comes twice in a row: a loop of common tokens fits everywhere.
+LONGEST_LOOP = 8
 # Sentences that share a run of so many tokens are the same sentence.
 SAME = 4
 # Tokens that go through the model at once.
@@ -108,18 +109,17 @@ class Evidence:
 
 def search(
     evidence: Evidence,
-    first: Mapping[int, float],
+    openings: Sequence[Written],
     beams: int,
-    groups: int,
     length: int,
     budget: Budget,
     show: Callable[[Sequence[int]], None] = lambda tokens: None,
 ) -> list[Written]:
-    """Sentences that the evidence speaks for, best first, none of them twice.
+    """Sentences with one of these openings, all equally long, that the evidence speaks for.
 
-    `first` are first tokens with log-probabilities; nothing but what follows shows which was there.
+    They come best first, and none of them twice.
     """
-    alive = _openings(evidence, first, groups)
+    alive = list(openings)
     if not alive:
         return []
     given = len(alive[0].tokens)
@@ -133,12 +133,12 @@ def search(
         grown = [alive[row].with_token(token, value) for row, token, value, _ in picked]
         if not grown:
             break
-        openings = _better_half(grown, given) if len(grown[0].tokens) in HALVED_AT else None
+        better = _better_half(grown, given) if len(grown[0].tokens) in HALVED_AT else None
         going = [
             n
             for n, sentence in enumerate(grown)
             if sentence.best.total - sentence.total < GIVE_UP
-            and (openings is None or sentence.tokens[:given] in openings)
+            and (better is None or sentence.tokens[:given] in better)
         ]
         for sentence in grown:
             seen[sentence.tokens[:given]].append(sentence)
@@ -152,8 +152,11 @@ def search(
     return distinct([max(own, key=lambda sentence: sentence.best.total) for own in seen.values()])
 
 
-def _openings(evidence: Evidence, first: Mapping[int, float], groups: int) -> list[Written]:
-    """The first three tokens of sentences, best first; of those that differ in the first only, the best."""
+def likely_openings(evidence: Evidence, first: Mapping[int, float], count: int) -> list[Written]:
+    """The first three tokens of so many sentences, best first; of those that differ in the first only, the best.
+
+    `first` are first tokens with log-probabilities; nothing but what follows shows which was there.
+    """
     bag = evidence.bag
     prior = torch.tensor(list(first.values()))
     ids = torch.tensor(list(first), device=bag.device)
@@ -179,9 +182,14 @@ def _openings(evidence: Evidence, first: Mapping[int, float], groups: int) -> li
             after = opening.tokens[1:]
             if value > float("-inf") and (after not in likeliest or opening.total > likeliest[after].total):
                 likeliest[after] = opening
-    best_openings = sorted(likeliest.values(), key=lambda opening: opening.total, reverse=True)[:groups]
+    best_openings = sorted(likeliest.values(), key=lambda opening: opening.total, reverse=True)[:count]
     # First states look all alike, so that two tokens after them say little: what comes next decides.
-    return [Written(opening.tokens, (0.0, 0.0)) for opening in best_openings]
+    return [opening_of(opening) for opening in best_openings]
+
+
+def opening_of(sentence: Written) -> Written:
+    """The opening that a sentence grew from, with nothing that speaks for or against it."""
+    return Written(sentence.tokens[:OPENING], (0.0,) * (OPENING - 1))
 
 
 def _better_half(alive: Sequence[Written], given: int) -> set[tuple[int, ...]]:
@@ -199,12 +207,10 @@ def _pick(
     """Rows, tokens and values of the best continuations; openings that are alive share the places."""
     options: dict[tuple[int, ...], list[tuple[int, int, float, float]]] = defaultdict(list)
     for row, sentence in enumerate(alive):
-        own = NGrams(REPEAT)
-        own.add(sentence.tokens)
-        used = set(own.after(sentence.tokens))
+        looping = loops(sentence.tokens)
         for column, value in zip(columns[row].tolist(), values[row].tolist(), strict=True):
             token = int(bag[column])
-            if token not in used and value > float("-inf"):
+            if token not in looping and value > float("-inf"):
                 options[sentence.tokens[:given]].append((row, token, value, sentence.total + value))
     places = min(MOST_OF_ONE, max(1, beams // max(1, len(options))))
     picked = []
@@ -226,6 +232,19 @@ def distinct(sentences: Sequence[Written]) -> list[Written]:
             kept.append(sentence)
             taken |= own
     return kept
+
+
+def loops(tokens: Sequence[int]) -> set[int]:
+    """The tokens after which a sentence would end in the same run twice.
+
+    >>> sorted(loops([1, 2, 3, 1, 2])), sorted(loops([5, 6, 5])), loops([1, 2, 3, 4])
+    ([3], [6], set())
+    """
+    return {
+        tokens[-size]
+        for size in range(2, LONGEST_LOOP + 1)
+        if len(tokens) >= 2 * size - 1 and tokens[-(2 * size - 1) : -size] == tokens[-(size - 1) :]
+    }
 
 
 def runs(tokens: Sequence[int]) -> set[tuple[int, ...]]:
