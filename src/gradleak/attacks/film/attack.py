@@ -12,7 +12,7 @@ from torch import Tensor
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.evidence.rows import RowRule
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
-from gradleak.attacks.film.attribution import Attribution
+from gradleak.attacks.film.attribution import Attribution, uppermost
 from gradleak.attacks.film.beam import (
     WEIGHT,
     BeamSettings,
@@ -117,6 +117,8 @@ class Film(Attack):
         if attribution is None:
             judged = self._by_prior(model, grown, content, generator)
         else:
+            if not content:
+                grown = self._confirmed(model, gradient, grown)
             judged = self._by_update(attribution, grown, content, first, generator)
         return _reconstruction(model, tokens, content, judged, budget)
 
@@ -199,6 +201,17 @@ class Film(Attack):
             key=lambda pair: pair[1],
         )
         return [(tokens, 1 / (1 + value)) for tokens, value in ranked]
+
+    def _confirmed(self, model: TextModel, gradient: Update, grown: Sequence[Grown]) -> list[Grown]:
+        """The sentences that layers explain which had no say in choosing their tokens.
+
+        Among all tokens of a vocabulary some seem to explain anything, so what a search was led by proves nothing.
+        """
+        upper = uppermost(model)
+        others = Attribution(model, gradient, range(upper.start // 2, upper.start)) if upper.start > 1 else None
+        if others is None or not others.unit:
+            return []
+        return [s for s in grown if float(others.shares([s.tokens])[0].mean()) >= self.options.keep]
 
     def _by_update(
         self,
