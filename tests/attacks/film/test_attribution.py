@@ -6,12 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS
 
-from gradleak import Client, TextModel, attack, load_model
-from gradleak.attacks.film.attribution import Attribution, inverted, uppermost
+from gradleak import Client, TextModel, attack
+from gradleak.attacks.film.attribution import Attribution, inverted
 from gradleak.attacks.film.readers import UpdateReader
-from gradleak.updates.update import Update
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(0, 99))
@@ -28,30 +27,6 @@ def test_the_tokens_of_the_batch_explain_one_each_on_average(writer: TextModel) 
     update = Client(writer).update(TEXTS)
     shares = torch.cat(Attribution(writer, update).shares(writer.encode(TEXTS).sentences()))
     assert float(shares.mean()) == pytest.approx(1, abs=0.05)
-
-
-def test_so_they_do_in_layers_that_are_not_the_uppermost(writer: TextModel) -> None:
-    update = Client(writer).update(TEXTS)
-    below = uppermost(writer).start
-    attribution = Attribution(writer, update, range(below - 1, below))
-    shares = torch.cat(attribution.shares(writer.encode(TEXTS).sentences()))
-    assert float(shares.mean()) == pytest.approx(1, abs=0.1)
-    only = {name: tensor for name, tensor in update.tensors.items() if f".{below - 1}." in name}
-    alone = Attribution(writer, Update(only, update.manifest), range(below - 1, below))
-    assert torch.allclose(torch.cat(alone.shares(writer.encode(TEXTS).sentences())), shares)
-
-
-def test_without_a_bag_only_what_other_layers_explain_too_is_given() -> None:
-    pytest.importorskip("peft")
-    below = tiny_model("llama", "causal-lm", layers=8, width=64)
-    model = load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora="r=4,targets=query+value")
-    update = Client(model).update(TEXTS)
-    (found,) = attack(update, model, "film", rounds=2, beams=8)
-    upper = uppermost(model).start
-    others = Attribution(model, update, range(upper // 2, upper))
-    assert not found.bag
-    for sentence in found.sentences:
-        assert float(others.shares([[*model.prefix, *sentence.tokens]])[0].mean()) >= 0.25
 
 
 def test_other_sentences_explain_less(writer: TextModel) -> None:

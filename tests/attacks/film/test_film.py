@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from tiny import TEXTS
+from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.attacks.film.sentence_bounds import end_tokens
@@ -71,3 +71,13 @@ def test_sentences_of_a_real_language_model() -> None:
     texts = ["The loan was refused on Monday.", "Please call Rosa about the new contract."]
     (found,) = attack(Client(model).update(texts), model, "film", rounds=1, beams=16, groups=8)
     assert found.sentences[0].text in texts
+
+
+def test_fresh_adapters_show_no_tokens_so_nothing_is_written() -> None:
+    pytest.importorskip("peft")
+    below = tiny_model("llama", "causal-lm")
+    model = load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora="r=4,targets=query+value")
+    (found,) = attack(Client(model).update(TEXTS), model, "film")
+    assert not found.sentences
+    assert not found.bag
+    assert found.reasons

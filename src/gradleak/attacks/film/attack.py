@@ -12,7 +12,7 @@ from torch import Tensor
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.evidence.rows import RowRule
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
-from gradleak.attacks.film.attribution import Attribution, uppermost
+from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.beam import (
     WEIGHT,
     BeamSettings,
@@ -105,20 +105,18 @@ class Film(Attack):
         if attribution is not None and not attribution.unit:
             tokens.reasons.append(Reason(kind="upper-missing"))
             attribution = None
-        if not content and (attribution is None or not model.has_adapters):
+        # Nothing shows which tokens there were, as while adapters are fresh (B is zero): with a whole vocabulary to
+        # choose from, whatever explains most is no text at all.
+        if not content:
             return _reconstruction(model, tokens, content, [], budget)
-        # Fresh adapters (B is zero) show no tokens, but what predictions explain: then any token may stand anywhere.
-        known = content or model.text_tokens.nonzero()[:, 0].tolist()
-        first = first_tokens(model, torch.tensor(known, device=model.device), capitals=bool(content))
+        first = first_tokens(model, torch.tensor(content, device=model.device))
         # An expected end leaves hardly a trace, so ends are always tried.
         ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
-        bag = torch.tensor(sorted({*known, *ends}), device=model.device)
+        bag = torch.tensor(sorted({*content, *ends}), device=model.device)
         grown = self._rounds(model, attribution, bag, first, tokens.counts, budget, progress)
         if attribution is None:
             judged = self._by_prior(model, grown, content, generator)
         else:
-            if not content:
-                grown = self._confirmed(model, gradient, grown)
             judged = self._by_update(attribution, grown, content, first, generator)
         return _reconstruction(model, tokens, content, judged, budget)
 
@@ -201,17 +199,6 @@ class Film(Attack):
             key=lambda pair: pair[1],
         )
         return [(tokens, 1 / (1 + value)) for tokens, value in ranked]
-
-    def _confirmed(self, model: TextModel, gradient: Update, grown: Sequence[Grown]) -> list[Grown]:
-        """The sentences that layers explain which had no say in choosing their tokens.
-
-        Among all tokens of a vocabulary some seem to explain anything, so what a search was led by proves nothing.
-        """
-        upper = uppermost(model)
-        others = Attribution(model, gradient, range(upper.start // 2, upper.start)) if upper.start > 1 else None
-        if others is None or not others.unit:
-            return []
-        return [s for s in grown if float(others.shares([s.tokens])[0].mean()) >= self.options.keep]
 
     def _by_update(
         self,

@@ -57,19 +57,13 @@ def inverted(matrix: Tensor) -> Inverted:
     return Inverted((direction.T if wide else direction).to(matrix.dtype), int(kept.sum()))
 
 
-def uppermost(model: TextModel) -> range:
-    """The layers whose step tells tokens apart best."""
-    count = len(model.adapter.layers)
-    return range(count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS)), count)
-
-
 class Attribution:
     """How much of an update tokens explain, by a copy of the upper layers that took a step along its inverse."""
 
-    def __init__(self, model: TextModel, update: Update, layers: range | None = None) -> None:
-        """`layers` are those that step; default: the uppermost."""
-        layers = layers or uppermost(model)
-        self.model, self.first, self._last = model, layers.start, layers.stop
+    def __init__(self, model: TextModel, update: Update) -> None:
+        count = len(model.adapter.layers)
+        self.model = model
+        self.first = count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
         self.moved = _upper_layers(model, self.first)
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
         self.span = joint_span(update.tensors, attention_parts(model, self.first))
@@ -87,7 +81,7 @@ class Attribution:
     def _step(self, update: Update) -> float:
         unit = 0.0
         layers = self.moved.get_submodule(self.model.adapter.family.layers)
-        for index, layer in enumerate(list(layers.children())[: self._last - self.first]):
+        for index, layer in enumerate(layers.children()):
             above = self.model.adapter.name_of(self.model.adapter.layers[self.first + index])
             for name, weight in layer.named_parameters():
                 gradient = update.tensors.get(f"{above}.{name}")

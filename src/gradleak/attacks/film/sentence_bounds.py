@@ -13,18 +13,15 @@ SENTENCE_ENDS = (".", "!", "?")
 LINE_ENDED = ".\n"
 
 
-def first_tokens(model: TextModel, bag: Tensor, capitals: bool = True) -> dict[int, float]:
+def first_tokens(model: TextModel, bag: Tensor) -> dict[int, float]:
     """The tokens of a bag that a sentence may begin with, likeliest first, with their log-probabilities.
-
-    With `capitals` those with a capital letter all may, else only those that the model finds likely.
 
     Where the tokenizer puts a token of its own before every text, it is the only candidate.
     """
     if model.prefix:
         return {model.prefix[-1]: 0.0}
     likely = _log_probs_at_line_start(model)[bag]
-    upper = [capitals and model.decode([token])[:1].isupper() for token in bag.tolist()]
-    capital = torch.tensor(upper, dtype=torch.bool, device=bag.device)
+    capital = torch.tensor([model.decode([token])[:1].isupper() for token in bag.tolist()], device=bag.device)
     closing = end_tokens(model)
     ends = torch.tensor([token in closing for token in bag.tolist()], device=bag.device)
     chosen = (capital | (likely >= likely.sort(descending=True).values[:LIKELY][-1])) & ~ends
