@@ -45,6 +45,17 @@ class Match:
         return sum(self.cosines) / max(1, len(self.cosines))
 
     @property
+    def reach(self) -> float:
+        """How far it is alike from its beginning on: the largest sum of what its cosines have above a half."""
+        sums = itertools.accumulate(cosine - 0.5 for cosine in self.cosines)
+        return max(sums, default=0.0)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Proved before all others, then by likeness."""
+        return self.proved, self.likeness
+
+    @property
     def beginning(self) -> float:
         """The likeness of the beginning that is most alike: right even if the sentence goes on past its end."""
         sums = list(itertools.accumulate(self.cosines))

@@ -18,7 +18,7 @@ from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.endings import NEARLY, Attempt, Endings
 from gradleak.attacks.soft.judge import Judge
 from gradleak.attacks.soft.rehearsal import gradient_of, reader_of
-from gradleak.attacks.soft.search import Evidence, Written, likely_openings, opening_of, runs, search
+from gradleak.attacks.soft.search import OPENING, Evidence, Written, likely_openings, opening_of, runs, search
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -31,6 +31,8 @@ LEAST_TOTAL, LEAST_MEAN = 12.0, 1.5
 MOST_EXACT = 24
 # How many times more tokens are looked at where a search proved nothing.
 WIDER = 3
+# Sentences of one opening whose coefficients are compared, and that are tried with other ends.
+COMPARED, TRIED_OF_ONE = 12, 3
 # Sentences of a round that are repaired where none is proved as it was found.
 REPAIRED = 3
 
@@ -95,7 +97,7 @@ class Reading:
         attribution, tokens = Attribution(self.model, rest), torch.tensor(inner, device=self.model.device)
         first = beginnings(self.model, tokens)
         endings = Endings(self.model, attribution, self.judge, tokens, first)
-        if self._take_out(self._proofs(endings, self._within_the_rank(rest))):
+        if self._take_out(self._proofs(endings, [[each] for each in self._within_the_rank(rest)])):
             return True
         usual = usual_scores(self.model, seen, tokens, 0)
         reader = reader_of(attribution, tokens)
@@ -106,18 +108,19 @@ class Reading:
             return True
         # Nothing was proved: the same openings once more, with a look at more tokens after each.
         wider = replace(evidence, look_at=WIDER * self.size.look_at)
-        again = self._grown(wider, [opening_of(each) for each in strong], endings, keep)
-        return self._take_out(self._proofs(endings, [each for each in again if each not in strong]))
+        again = self._grown(wider, [opening_of(of_one[0]) for of_one in strong], endings, keep)
+        return self._take_out(self._proofs(endings, [of_one for of_one in again if of_one not in strong]))
 
     def _grown(
         self, evidence: Evidence, openings: Sequence[Written], endings: Endings, keep: Callable[[Read], None]
-    ) -> list[Written]:
-        """The sentences that grow from openings, as far as enough speaks for them."""
+    ) -> list[list[Written]]:
+        """The sentences that grow from openings, as far as enough speaks for them; all of an opening together."""
         size = self.size
         grown = search(evidence, openings, size.beams, size.length, self.budget, self.show)
-        strong = [each for each in grown if each.best.total >= LEAST_TOTAL][: size.tried]
+        strong = [of_one for of_one in grown if of_one[0].best.total >= LEAST_TOTAL][: size.tried]
         if strong:
-            self.found.likely = [(endings.likeliest(each), each.best) for each in strong if _sure(each.best)]
+            best = [of_one[0] for of_one in strong]
+            self.found.likely = [(endings.likeliest(each), each.best) for each in best if _sure(each.best)]
             keep(self.found)
         return strong
 
@@ -128,20 +131,34 @@ class Reading:
             :MOST_EXACT
         ]
 
-    def _proofs(self, endings: Endings, sentences: Sequence[Written]) -> list[tuple[tuple[int, ...], float]]:
-        """The sentences that are proved, with their weights. Only if none is, those nearly right are repaired."""
+    def _proofs(
+        self, endings: Endings, sentences: Sequence[Sequence[Written]]
+    ) -> list[tuple[tuple[int, ...], float]]:
+        """The sentences that are proved, with their weights, at most one of each group.
+
+        Only if none is, those nearly right are repaired.
+        """
         if self.coefficients is None:
             return []
         new: dict[tuple[int, ...], float] = {}
         nearly: list[tuple[Written, Attempt]] = []
-        for sentence in sentences:
+        for of_one in sentences:
             if self.budget.over:
                 break
-            tokens, match = endings.proved(sentence, self.coefficients)
+            best: tuple[Written, Attempt] | None = None
+            for sentence in self._most_alike(endings, of_one):
+                attempt = endings.proved(sentence, self.coefficients)
+                if best is None or attempt[1].rank > best[1][1].rank:
+                    best = sentence, attempt
+                if attempt[1].proved or self.budget.over:
+                    break
+            if best is None:
+                continue
+            tokens, match = best[1]
             if match.proved and tokens not in self.found.proved:
                 new[tokens] = match.weight
             elif match.beginning >= NEARLY:
-                nearly.append((sentence, (tokens, match)))
+                nearly.append(best)
         if not new:
             nearly.sort(key=lambda pair: pair[1][1].likeness, reverse=True)
             for sentence, attempt in nearly[:REPAIRED]:
@@ -150,9 +167,20 @@ class Reading:
                 tokens, match = endings.repaired(sentence, attempt, self.coefficients)
                 if match.proved and tokens not in self.found.proved:
                     new[tokens] = match.weight
-        ends = {sentence.best: tokens for sentence, (tokens, _) in nearly}
-        self.found.likely = [(ends.get(own, ids), own) for ids, own in self.found.likely]
+        ends = {sentence.tokens[:OPENING]: tokens for sentence, (tokens, _) in nearly}
+        self.found.likely = [(ends.get(own.tokens[:OPENING], ids), own) for ids, own in self.found.likely]
         return list(new.items())
+
+    def _most_alike(self, endings: Endings, sentences: Sequence[Written]) -> list[Written]:
+        """Of sentences with the same opening those whose coefficients are most like the update's."""
+        if self.coefficients is None or len(sentences) == 1:
+            return list(sentences)
+        matches: dict[Written, float] = {}
+        for sentence in sentences[:COMPARED]:
+            if self.budget.over:
+                break
+            matches[sentence] = self.coefficients.match(endings.likeliest(sentence)).reach
+        return sorted(matches, key=matches.__getitem__, reverse=True)[:TRIED_OF_ONE]
 
     def _take_out(self, new: Sequence[tuple[tuple[int, ...], float]]) -> bool:
         """Subtract proved sentences from what is left, and drop tokens that were theirs alone."""

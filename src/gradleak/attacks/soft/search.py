@@ -32,6 +32,8 @@ MOST_OF_ONE = 16
 ALIKE_IN = 3
 # Lengths at which the worse half of the openings is given up; their beams go to the others.
 HALVED_AT = (5, 6, 8, 11)
+# So few openings are not halved.
+FEWEST = 6
 # A sentence is given up once it has fallen so far below its best.
 GIVE_UP = 6.0
 # No run of up to so many tokens comes twice in a row: a loop of common tokens fits everywhere.
@@ -44,10 +46,14 @@ AT_ONCE = 2048
 
 @dataclass(frozen=True)
 class Written:
-    """The tokens of a sentence, and the log-likelihood ratio of each but the first."""
+    """The tokens of a sentence, and the log-likelihood ratio of each but the first.
+
+    `doubt` is minus the log-probability of all choices that were made, each among what else could have come next.
+    """
 
     tokens: tuple[int, ...]
     values: tuple[float, ...]
+    doubt: float = 0.0
 
     @property
     def total(self) -> float:
@@ -58,10 +64,10 @@ class Written:
         """The beginning with the largest total: where the evidence ends, so does the sentence."""
         totals = torch.tensor([0.0, *self.values]).cumsum(dim=0)
         end = int(totals.argmax())
-        return Written(self.tokens[: end + 1], self.values[:end])
+        return Written(self.tokens[: end + 1], self.values[:end], self.doubt)
 
-    def with_token(self, token: int, value: float) -> Written:
-        return Written((*self.tokens, token), (*self.values, value))
+    def with_token(self, token: int, value: float, doubt: float = 0.0) -> Written:
+        return Written((*self.tokens, token), (*self.values, value), self.doubt + doubt)
 
 
 @dataclass(frozen=True)
@@ -114,42 +120,49 @@ def search(
     length: int,
     budget: Budget,
     show: Callable[[Sequence[int]], None] = lambda tokens: None,
-) -> list[Written]:
+) -> list[list[Written]]:
     """Sentences with one of these openings, all equally long, that the evidence speaks for.
 
-    They come best first, and none of them twice.
+    Of each opening all that ended somewhere, best first, and openings in the order of their best, of which none comes
+    twice.
     """
     alive = list(openings)
     if not alive:
         return []
     given = len(alive[0].tokens)
-    seen = {sentence.tokens[:given]: [sentence] for sentence in alive}
+    ended: dict[tuple[int, ...], list[Written]] = defaultdict(list)
     log_probs, shares = evidence.reader.first(torch.tensor([s.tokens for s in alive], device=evidence.bag.device))
     for _ in range(given, length):
         if budget.tick():
             break
         columns, values = evidence.after([sentence.tokens for sentence in alive], log_probs, shares)
         picked = _pick(alive, columns, values, evidence.bag, beams, given)
-        grown = [alive[row].with_token(token, value) for row, token, value, _ in picked]
+        grown = [sentence for _, sentence in picked]
         if not grown:
             break
         better = _better_half(grown, given) if len(grown[0].tokens) in HALVED_AT else None
-        going = [
-            n
-            for n, sentence in enumerate(grown)
-            if sentence.best.total - sentence.total < GIVE_UP
-            and (better is None or sentence.tokens[:given] in better)
-        ]
-        for sentence in grown:
-            seen[sentence.tokens[:given]].append(sentence)
-        if not going:
-            break
+        going = []
+        for number, sentence in enumerate(grown):
+            opening = sentence.tokens[:given]
+            if sentence.best.total - sentence.total < GIVE_UP and (better is None or opening in better):
+                going.append(number)
+            else:
+                ended[opening].append(sentence)
         alive = [grown[n] for n in going]
+        if not alive:
+            break
         show(max(alive, key=lambda sentence: sentence.total).tokens)
         rows = torch.tensor([picked[n][0] for n in going], device=evidence.bag.device)
-        tokens = torch.tensor([picked[n][1] for n in going], device=evidence.bag.device)
+        tokens = torch.tensor([sentence.tokens[-1] for sentence in alive], device=evidence.bag.device)
         log_probs, shares = evidence.reader.further(rows, tokens)
-    return distinct([max(own, key=lambda sentence: sentence.best.total) for own in seen.values()])
+    for sentence in alive:
+        ended[sentence.tokens[:given]].append(sentence)
+    ordered = {own[0]: own for own in (sorted(each, key=_strength, reverse=True) for each in ended.values())}
+    return [ordered[sentence] for sentence in distinct(list(ordered))]
+
+
+def _strength(sentence: Written) -> float:
+    return sentence.best.total
 
 
 def likely_openings(evidence: Evidence, first: Mapping[int, float], count: int) -> list[Written]:
@@ -198,26 +211,33 @@ def _better_half(alive: Sequence[Written], given: int) -> set[tuple[int, ...]]:
     for sentence in alive:
         opening = sentence.tokens[:given]
         best[opening] = max(sentence.total, best.get(opening, sentence.total))
-    return set(sorted(best, key=best.__getitem__, reverse=True)[: (len(best) + 1) // 2])
+    kept = max((len(best) + 1) // 2, min(FEWEST, len(best)))
+    return set(sorted(best, key=best.__getitem__, reverse=True)[:kept])
 
 
 def _pick(
     alive: Sequence[Written], columns: Tensor, values: Tensor, bag: Tensor, beams: int, given: int
-) -> list[tuple[int, int, float, float]]:
-    """Rows, tokens and values of the best continuations; openings that are alive share the places."""
-    options: dict[tuple[int, ...], list[tuple[int, int, float, float]]] = defaultdict(list)
+) -> list[tuple[int, Written]]:
+    """The continuations with the least doubt, with the rows they continue; openings that are alive share the places.
+
+    By doubt and not by total: a beam that strays into another sentence of the batch finds as much evidence there, and
+    more than a beam that goes on with a rare word.
+    """
+    options: dict[tuple[int, ...], list[tuple[int, Written]]] = defaultdict(list)
+    doubts = -values.log_softmax(dim=1).nan_to_num(nan=float("-inf"))
     for row, sentence in enumerate(alive):
         looping = loops(sentence.tokens)
-        for column, value in zip(columns[row].tolist(), values[row].tolist(), strict=True):
+        of_row = zip(columns[row].tolist(), values[row].tolist(), doubts[row].tolist(), strict=True)
+        for column, value, doubt in of_row:
             token = int(bag[column])
             if token not in looping and value > float("-inf"):
-                options[sentence.tokens[:given]].append((row, token, value, sentence.total + value))
+                options[sentence.tokens[:given]].append((row, sentence.with_token(token, value, doubt)))
     places = min(MOST_OF_ONE, max(1, beams // max(1, len(options))))
-    picked = []
+    picked: list[tuple[int, Written]] = []
     for of_one in options.values():
-        best: dict[tuple[int, ...], tuple[int, int, float, float]] = {}
-        for option in sorted(of_one, key=lambda each: each[3], reverse=True):
-            best.setdefault((*alive[option[0]].tokens, option[1])[-ALIKE_IN:], option)
+        best: dict[tuple[int, ...], tuple[int, Written]] = {}
+        for option in sorted(of_one, key=lambda each: each[1].doubt):
+            best.setdefault(option[1].tokens[-ALIKE_IN:], option)
         picked += list(best.values())[:places]
     return picked
 
@@ -226,7 +246,7 @@ def distinct(sentences: Sequence[Written]) -> list[Written]:
     """Of sentences that share runs of tokens the best, best first."""
     kept: list[Written] = []
     taken: set[tuple[int, ...]] = set()
-    for sentence in sorted(sentences, key=lambda each: each.best.total, reverse=True):
+    for sentence in sorted(sentences, key=_strength, reverse=True):
         own = runs(sentence.best.tokens)
         if not own & taken and len(sentence.best.tokens) > 1:
             kept.append(sentence)
