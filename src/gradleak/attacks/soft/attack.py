@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.soft.background import Background, background, spots_of
 from gradleak.attacks.soft.directions import observed
-from gradleak.attacks.soft.judge import Judge
 from gradleak.attacks.soft.reading import Read, Reading, SearchSize
-from gradleak.attacks.soft.rehearsal import Distort, rehearse
+from gradleak.attacks.soft.rehearsal import Distort, Learned, rehearse
+from gradleak.attacks.soft.search import CLOSE
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
@@ -33,8 +34,6 @@ PUBLIC, LONGEST = 100, 40
 REHEARSAL_SHARE = 0.4
 # Distinct tokens of a usual sentence: how many sentences there are, where nobody says.
 USUAL = 14
-# Openings that are grown at first, for every sentence and beside: most are given up after a few tokens.
-OPENINGS, MORE_OPENINGS = 24, 32
 # What was learned is kept for so many kinds of updates: the next update of a run needs it again.
 KEPT = 4
 # Randomness of public text and of rehearsals; an answer depends on no other.
@@ -42,9 +41,9 @@ SEED = 0
 
 
 class SoftOptions(AttackOptions):
-    beams: int = Field(64, ge=1, le=1024, description="sentences that grow at once")
+    beams: int = Field(192, ge=1, le=1024, description="sentences that grow at once")
     groups: int | None = Field(None, ge=1, description="different openings that share them; default: by the batch")
-    closer: int = Field(12, ge=1, description="tokens after each whose states are looked at, likeliest first")
+    closer: int = Field(8, ge=1, description="most tokens after each whose states are looked at, likeliest first")
     rounds: int = Field(32, ge=1, description="searches; what is proved in one is taken out before the next")
     rehearsals: int = Field(4, ge=1, le=100, description="batches of public text on which evidence is weighed")
     length: int = Field(64, ge=2, description="most tokens of a sentence")
@@ -81,14 +80,13 @@ class Soft(Attack):
         if learned is None:
             reasons = [] if budget.over else [Reason(kind="states-missing" if content else "tokens-missing")]
             return _reconstruction(model, tokens, content, Read(), budget, reasons)
-        sentences = _sentences(gradient, len(content))
         size = SearchSize(
+            _sentences(gradient, len(content)),
             self.options.beams,
-            self.options.groups or OPENINGS * sentences + MORE_OPENINGS,
+            self.options.groups,
             self.options.rounds,
             min(self.options.length, model.max_length),
-            self.options.closer,
-            3 * sentences + 3,
+            replace(CLOSE, most=self.options.closer),
         )
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
         reading = Reading(
@@ -106,7 +104,7 @@ class Soft(Attack):
 
     def _learned(
         self, gradient: Update, model: TextModel, tokens: int, budget: Budget, progress: Progress
-    ) -> tuple[Background, Judge] | None:
+    ) -> tuple[Background, Learned] | None:
         """What states look like in public text, and what evidence of such an update is worth there."""
         sentences, names = _sentences(gradient, tokens), tuple(gradient.tensors)
         manifest = gradient.manifest
@@ -125,7 +123,7 @@ class Soft(Attack):
         count = self.options.rehearsals
         rows = public_rows(model, count * sentences, SEED + 1, most=LONGEST, progress=progress)
         batches = [rows[n * sentences : (n + 1) * sentences] for n in range(count)]
-        judge = rehearse(
+        learned = rehearse(
             model,
             gradient,
             general,
@@ -133,20 +131,19 @@ class Soft(Attack):
             _distort(gradient, model),
             own,
             SEED,
-            self.options.closer,
             progress.advance,
         )
         progress.end()
-        if judge is None:
+        if learned is None:
             return None
         if not own.over:
-            _LEARNED[key] = general, judge
+            _LEARNED[key] = general, learned
             while len(_LEARNED) > KEPT:
                 _LEARNED.popitem(last=False)
-        return general, judge
+        return general, learned
 
 
-_LEARNED: OrderedDict[Any, tuple[Background, Judge]] = OrderedDict()
+_LEARNED: OrderedDict[Any, tuple[Background, Learned]] = OrderedDict()
 
 
 def _sentences(gradient: Update, tokens: int) -> int:

@@ -9,11 +9,11 @@ has the same coefficients, up to its weight in the batch's mean, the sentence is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.attacks.spans.certify import attention_parts
@@ -26,29 +26,27 @@ MISFIT, APART = 1e-4, 1e-3
 BEGINNING = 4
 # Tokens that must agree, and independent numbers that each must have: fewer could agree by chance.
 LEAST_TOKENS, LEAST_NUMBERS = 2, 6
+# Tokens that go through the model, there and back, at once.
+AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
 class Match:
     """How a sentence's coefficients compare: its weight in the mean, how many tokens agree, and how alike each is.
 
-    `cosines` are of its tokens, in the order in which they first occur.
+    `cosines` are of its tokens, in the order in which they first occur, and `lags` how many predictions of the
+    sentence come after the last that such a token makes itself: those add to its coefficients too.
     """
 
     weight: float
     agreeing: int
     cosines: tuple[float, ...]
+    lags: tuple[int, ...] = ()
 
     @property
     def likeness(self) -> float:
         """The mean cosine over its tokens: it rises towards the right sentence, and is 1 only there."""
         return sum(self.cosines) / max(1, len(self.cosines))
-
-    @property
-    def reach(self) -> float:
-        """How far it is alike from its beginning on: the largest sum of what its cosines have above a half."""
-        sums = itertools.accumulate(cosine - 0.5 for cosine in self.cosines)
-        return max(sums, default=0.0)
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -71,16 +69,12 @@ class Coefficients:
 
     def __init__(self, model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> None:
         self.model = model
-        self.names = [
-            name
-            for part in attention_parts(model, 0)
-            for name in part.tensor_names
-            if name in tensors and ".lora_B." not in name
-        ]
+        self.names = _names(model, tensors)
         self.tokens = {token: place for place, token in enumerate(tokens)}
         ids = torch.tensor(list(tokens), device=model.device)
         inputs = first_inputs(model, ids, 1)[:, 0].double()
         self._solve = torch.linalg.pinv(inputs.T)
+        self._modules = [_owner(model, name) for name in self.names]
         self.update = self.of(tensors)
 
     def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -89,21 +83,76 @@ class Coefficients:
 
     def match(self, sentence: Sequence[int]) -> Match:
         """How well a sentence explains the coefficients of its tokens."""
-        batch = self.model.pad([list(sentence)])
-        loss = self.model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * (len(sentence) - 1)
-        parameters = self.model.parameters()
-        gradients = torch.autograd.grad(loss, [parameters[name] for name in self.names])
-        own = self.of(dict(zip(self.names, gradients, strict=True)))
-        places = list(dict.fromkeys(self.tokens[token] for token in sentence[:-1] if token in self.tokens))
-        mine, seen = own[places], self.update[places]
+        return self.matches([sentence])[0]
+
+    def matches(self, sentences: Sequence[Sequence[int]]) -> list[Match]:
+        """The same for many sentences, which go through the model together."""
+        found: dict[int, Match] = {}
+        for some in _portions(sentences):
+            for number, own in zip(some, self._at_positions([sentences[n] for n in some]), strict=True):
+                found[number] = self._compared(sentences[number], own)
+        return [found[number] for number in range(len(sentences))]
+
+    def _at_positions(self, sentences: Sequence[Sequence[int]]) -> Tensor:
+        """What every position of every sentence adds to the coefficients of its token, (sentences, positions, …)."""
+        batch = self.model.pad(sentences)
+        seen: list[Tensor] = []
+        hooks = [each.register_forward_hook(lambda _, inputs, out: seen.append(out)) for each in self._modules]
+        try:
+            loss = self.model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * int(batch.mask[:, 1:].sum())
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.cat(torch.autograd.grad(loss, seen), dim=-1).double()
+
+    def _compared(self, sentence: Sequence[int], positions: Tensor) -> Match:
+        places = {token: n for n, token in enumerate(dict.fromkeys(t for t in sentence[:-1] if t in self.tokens))}
+        mine = torch.zeros(len(places), positions.shape[1], dtype=positions.dtype, device=positions.device)
+        lags = [0] * len(places)
+        for position, token in enumerate(sentence[:-1]):
+            if token in places:
+                mine[places[token]] += positions[position]
+                lags[places[token]] = len(sentence) - 2 - position
+        seen = self.update[[self.tokens[token] for token in places]]
         weights = (mine * seen).sum(dim=1) / mine.square().sum(dim=1).clamp_min(1e-300)
         misfits = (seen - weights[:, None] * mine).norm(dim=1) / seen.norm(dim=1).clamp_min(1e-300)
         fine = (misfits < MISFIT) & (weights > 0)
         cosines = tuple(torch.nn.functional.cosine_similarity(mine, seen, dim=1).tolist())
-        if not bool(fine.any()) or own.shape[1] < LEAST_NUMBERS:
-            return Match(0.0, 0, cosines)
+        if not bool(fine.any()) or mine.shape[1] < LEAST_NUMBERS:
+            return Match(0.0, 0, cosines, tuple(lags))
         # The weight is that of most: tokens that other sentences have too fit by no weight, or by another.
         agree = ((weights[fine][:, None] / weights[fine][None]).log().abs() < APART).sum(dim=1)
         best = int(agree.argmax())
         alike = (weights[fine] / weights[fine][best]).log().abs() < APART
-        return Match(float(weights[fine][alike].median()), int(agree[best]), cosines)
+        return Match(float(weights[fine][alike].median()), int(agree[best]), cosines, tuple(lags))
+
+
+def solvable(model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int] | Tensor) -> bool:
+    """Whether the first layer's gradient is there and tells the coefficients of so many tokens apart."""
+    if model.adapter.positions is not None or not len(tokens) or len(tokens) >= model.token_embedding.shape[1]:
+        return False
+    return bool(_names(model, tensors))
+
+
+def _names(model: TextModel, tensors: Mapping[str, Tensor]) -> list[str]:
+    """The tensors whose rows are sums of what the first layer saw."""
+    names = [name for part in attention_parts(model, 0) for name in part.tensor_names]
+    return [name for name in names if name in tensors and ".lora_B." not in name]
+
+
+def _portions(sentences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """The numbers of sentences that go through the model at once, those of like length together."""
+    portion: list[int] = []
+    for number in sorted(range(len(sentences)), key=lambda n: len(sentences[n])):
+        if portion and (len(portion) + 1) * len(sentences[number]) > AT_ONCE:
+            yield portion
+            portion = []
+        portion.append(number)
+    if portion:
+        yield portion
+
+
+def _owner(model: TextModel, name: str) -> nn.Module:
+    """The module that has the parameter of this name."""
+    wanted = model.parameters()[name]
+    return next(m for m in model.module.modules() if any(own is wanted for own in m.parameters(recurse=False)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,9 +17,14 @@ from gradleak.attacks.soft.rehearsal import labels_along
 from gradleak.attacks.soft.search import Written
 from gradleak.models.text import TextModel
 
-# Places around the end of the evidence at which the end is looked for, and last tokens tried at each; other places
-# that are tried, likeliest ends first.
-SOONER, LATER, LAST, ELSEWHERE = 2, 1, 3, 8
+# Places around where the evidence ends, or the coefficients do, at which the end is looked for.
+SOONER, LATER = 2, 5
+# Last tokens that are tried at the places that look best, and how many places these are.
+LAST, PLACES = 6, 2
+# Other places that are tried, likeliest ends first.
+ELSEWHERE = 8
+# Sentences that are compared together.
+TOGETHER = 8
 # Sentences none of whose beginnings is more alike than this are wrong as a whole; those more alike than the second
 # are worth a closer look.
 ALIKE, NEARLY = 0.45, 0.6
@@ -25,8 +32,8 @@ ALIKE, NEARLY = 0.45, 0.6
 FURTHER = 8
 # Tokens of the shortest beginning that is taken for a whole sentence.
 SHORTEST = 4
-# First tokens that are tried in the place of the first.
-FIRST = 6
+# First tokens that are tried in the place of the first: first states look all alike.
+FIRST = 48
 
 # A sentence that was tried, and how it compares.
 Attempt = tuple[tuple[int, ...], Match]
@@ -49,61 +56,64 @@ class Endings:
         return self._completed(prefix, self._values(prefix)[-1], 1)[0]
 
     def proved(self, sentence: Written, coefficients: Coefficients) -> Attempt:
-        """The sentence with the end that the coefficients prove, or the one most like it of those tried."""
+        """The sentence with the end that the coefficients prove, or the one most like it of those tried.
+
+        Around where the evidence ends first, and with other last tokens at the places that look best.
+        """
         likeliest = self.likeliest(sentence)
-        rough = likeliest, coefficients.match(likeliest)
-        if rough[1].proved or rough[1].beginning < ALIKE:
-            return rough
-        return self._best(self._ends(sentence), coefficients, rough)
+        best = likeliest, coefficients.match(likeliest)
+        if best[1].proved or best[1].beginning < ALIKE:
+            return best
+        values = self._values(sentence.tokens)
+        around = [self._completed(sentence.tokens[:place], values[place - 1], 1)[0] for place in _around(sentence)]
+        compared = list(zip(around, coefficients.matches(around), strict=True))
+        ranked = sorted(compared, key=lambda attempt: attempt[1].rank, reverse=True)
+        if ranked and ranked[0][1].rank > best[1].rank:
+            best = ranked[0]
+        if best[1].proved:
+            return best
+        places = [len(tokens) - 1 for tokens, _ in ranked[:PLACES]]
+        others = (each for n in places for each in self._completed(sentence.tokens[:n], values[n - 1], LAST))
+        best = self._best((each for each in others if each not in around), coefficients, best)
+        return best if best[1].proved else self._best(self._likely_ends(sentence, values), coefficients, best)
 
     def repaired(self, sentence: Written, best: Attempt, coefficients: Coefficients) -> Attempt:
-        """The same for a sentence that is nearly right: other ends, a token more or twice, another first.
+        """The same for a sentence that is nearly right: another first token, other ends, a token more or twice.
 
         What is nearly right looks nearly like it, so that each of these can be chosen by likeness.
         """
-        best = self._best(self._anywhere(sentence), coefficients, best)
-        if not best[1].proved:
-            best = self._best(self._longer(sentence), coefficients, best)
-        if not best[1].proved:
-            best = self._best(_doubled(best[0]), coefficients, best)
-        if best[1].proved:
-            return best
-        first = best[0][0]
-        best = self._best(((token, *best[0][1:]) for token in self._first if token != first), coefficients, best)
-        if best[1].proved or best[0][0] == first:
-            return best
-        # With the right first token the end can be another.
-        changed = Written((best[0][0], *sentence.tokens[1:]), sentence.values)
-        return self._best(self._ends(changed), coefficients, best)
+        first = sentence.tokens[0]
+        best = self._best(((token, *best[0][1:]) for token in self._first), coefficients, best)
+        if best[0][0] != first and not best[1].proved:
+            # With the right first token the end can be another.
+            sentence = replace(sentence, tokens=(best[0][0], *sentence.tokens[1:]))
+            best = max(best, self.proved(sentence, coefficients), key=lambda attempt: attempt[1].rank)
+        for others in (self._anywhere(sentence), self._longer(sentence), _doubled(best[0])):
+            if best[1].proved:
+                break
+            best = self._best(others, coefficients, best)
+        return best
 
     def _best(self, sentences: Iterator[tuple[int, ...]], coefficients: Coefficients, best: Attempt) -> Attempt:
         """The first that is proved, or the most alike of them and the best before."""
-        seen = {best[0]}
-        for tokens in sentences:
-            if tokens in seen:
-                continue
-            seen.add(tokens)
-            match = coefficients.match(tokens)
-            if match.proved:
-                return tokens, match
-            if match.likeness > best[1].likeness:
-                best = tokens, match
+        waiting = (tokens for tokens in dict.fromkeys(sentences) if tokens != best[0])
+        while some := list(itertools.islice(waiting, TOGETHER)):
+            for tokens, match in zip(some, coefficients.matches(some), strict=True):
+                if match.proved:
+                    return tokens, match
+                if match.likeness > best[1].likeness:
+                    best = tokens, match
         return best
 
-    def _ends(self, sentence: Written) -> Iterator[tuple[int, ...]]:
-        """The sentence with every end that is tried: where ends are likely, then around where the evidence ends.
+    def _likely_ends(self, sentence: Written, values: Tensor) -> Iterator[tuple[int, ...]]:
+        """The sentence cut where ends are likely, anywhere.
 
         Evidence goes on past a sentence's end if another sentence of the batch could follow there.
         """
-        end, whole = len(sentence.best.tokens), sentence.tokens
-        values = self._values(whole)
         closing = values.masked_fill(~self._closing, float("-inf")).max(dim=1).values
         for place in (closing.argsort(descending=True) + 1).tolist()[:ELSEWHERE]:
             if place >= SHORTEST:
-                yield from self._completed(whole[:place], values[place - 1], 1)
-        for place in (end, *(end - n for n in range(1, SOONER + 1)), *(end + n for n in range(1, LATER + 1))):
-            if 2 <= place <= len(whole):
-                yield from self._completed(whole[:place], values[place - 1], LAST)
+                yield from self._completed(sentence.tokens[:place], values[place - 1], 1)
 
     def _anywhere(self, sentence: Written) -> Iterator[tuple[int, ...]]:
         """The sentence with the likeliest token as its last, at every place."""
@@ -126,6 +136,19 @@ class Endings:
     def _completed(self, prefix: Sequence[int], values: Tensor, count: int) -> list[tuple[int, ...]]:
         best = values.topk(min(count, len(values))).indices.tolist()
         return [(*prefix, int(self._tokens[column])) for column in best]
+
+
+def _around(sentence: Written) -> list[int]:
+    """Places where the sentence may end: around where its evidence ends, and where its coefficients do."""
+    ends = {len(sentence.best.tokens), sentence.reach.tokens or len(sentence.best.tokens)}
+    return sorted(
+        {
+            place
+            for end in ends
+            for place in range(end - SOONER, end + LATER + 1)
+            if SHORTEST <= place <= len(sentence.tokens)
+        }
+    )
 
 
 def _doubled(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:

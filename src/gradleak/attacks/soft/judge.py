@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradleak.attacks.soft.logistic import logistic
+
 # Scores beyond these say no more.
 LEAST, MOST = -3.0, 40.0
 # Logarithms of probabilities and shares are limited too: one odd token must not outweigh a sentence.
 UNLIKELY = -15.0
 SHARES = (-0.5, 1.5)
 RIDGE = 1.0
-ROUNDS = 200
 
 
 @dataclass(frozen=True)
@@ -66,25 +67,7 @@ def learn(scores: Tensor, usual: Tensor, log_probs: Tensor, shares: Tensor, righ
     """
     evidence = features(scores, usual, log_probs, shares)
     means, deviations = evidence.mean(dim=0), evidence.std(dim=0).clamp_min(1e-6)
-    fitted = _logistic((evidence - means) / deviations, right)
+    fitted = logistic((evidence - means) / deviations, right, RIDGE)
     labels = evidence[:, -2:]
-    few = _logistic(labels, right)
+    few = logistic(labels, right, RIDGE)
     return Judge(means, deviations, fitted[:-1], float(fitted[-1]), few.float())
-
-
-def _logistic(evidence: Tensor, right: Tensor) -> Tensor:
-    """Weights and constant of a ridge-regularised logistic regression."""
-    weights = torch.zeros(evidence.shape[1] + 1, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=ROUNDS, line_search_fn="strong_wolfe")
-    wanted = right.double()
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        values = evidence @ weights[:-1] + weights[-1]
-        total = torch.nn.functional.binary_cross_entropy_with_logits(values, wanted, reduction="sum")
-        total = total + RIDGE * weights[:-1].square().sum()
-        total.backward()
-        return total
-
-    optimizer.step(loss)
-    return weights.detach()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,13 +12,24 @@ from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import first_tokens
 from gradleak.attacks.soft.background import Background
-from gradleak.attacks.soft.coefficients import Coefficients
+from gradleak.attacks.soft.coefficients import Coefficients, solvable
 from gradleak.attacks.soft.continuations import usual_scores
 from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.endings import NEARLY, Attempt, Endings
-from gradleak.attacks.soft.judge import Judge
-from gradleak.attacks.soft.rehearsal import gradient_of, reader_of
-from gradleak.attacks.soft.search import OPENING, Evidence, Written, likely_openings, opening_of, runs, search
+from gradleak.attacks.soft.likeness import Reach
+from gradleak.attacks.soft.rehearsal import Learned, gradient_of, reader_of
+from gradleak.attacks.soft.search import (
+    OPENING,
+    PAIRS,
+    Evidence,
+    Look,
+    Written,
+    distinct,
+    likely_openings,
+    opening_of,
+    runs,
+    search,
+)
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -29,12 +40,16 @@ NOTHING_LEFT, TOKEN_GONE = 1e-4, 1e-3
 LEAST_TOTAL, LEAST_MEAN = 12.0, 1.5
 # Sentences of exact recovery that are tried; where spans tell nothing, far more fit.
 MOST_EXACT = 24
-# How many times more tokens are looked at where a search proved nothing.
-WIDER = 3
-# Sentences of one opening whose coefficients are compared, and that are tried with other ends.
-COMPARED, TRIED_OF_ONE = 12, 3
+# The tokens that are looked at where a search proved nothing.
+WIDER = Look(6.0, 4, 24)
+# Sentences of one opening that are tried with other ends.
+TRIED_OF_ONE = 2
+# So many in a row that are not proved end a round in which others were: without those the rest shows more clearly.
+ENOUGH = 2
 # Sentences of a round that are repaired where none is proved as it was found.
 REPAIRED = 3
+# Openings for every sentence that is left and beside, those that are not halved, and those that are tried.
+OPENINGS, FEWEST, TRIED = (48, 64), (6, 8), (3, 3)
 
 
 @dataclass
@@ -50,12 +65,16 @@ class Read:
 class SearchSize:
     """How widely sentences are searched for."""
 
+    sentences: int
     beams: int
-    groups: int
+    groups: int | None
     rounds: int
     length: int
-    look_at: int
-    tried: int
+    look: Look
+
+    def of(self, numbers: tuple[int, int], proved: int) -> int:
+        """So many for every sentence that is not proved yet, and so many more."""
+        return numbers[0] * max(1, self.sentences - proved) + numbers[1]
 
 
 class Reading:
@@ -67,16 +86,16 @@ class Reading:
         gradient: Update,
         bag: Sequence[int],
         background: Background,
-        judge: Judge,
+        learned: Learned,
         size: SearchSize,
         budget: Budget,
         show: Callable[[Sequence[int]], None],
     ) -> None:
-        self.model, self.gradient, self.background, self.judge = model, gradient, background, judge
+        self.model, self.gradient, self.background, self.learned = model, gradient, background, learned
         self.size, self.budget, self.show = size, budget, show
         self.found, self.left, self.bag = Read(), dict(gradient.tensors), list(bag)
         # Solved for all tokens: what is left of each shows when sentences are taken out.
-        self.coefficients = Coefficients(model, self.left, bag) if model.adapter.positions is None else None
+        self.coefficients = Coefficients(model, self.left, bag) if solvable(model, self.left, bag) else None
 
     def run(self, keep: Callable[[Read], None]) -> Read:
         """All sentences that soft spans show; `keep` gets them as they come."""
@@ -96,33 +115,56 @@ class Reading:
         rest = Update(self.left, self.gradient.manifest)
         attribution, tokens = Attribution(self.model, rest), torch.tensor(inner, device=self.model.device)
         first = beginnings(self.model, tokens)
-        endings = Endings(self.model, attribution, self.judge, tokens, first)
+        endings = Endings(self.model, attribution, self.learned.judge, tokens, first)
         if self._take_out(self._proofs(endings, [[each] for each in self._within_the_rank(rest)])):
             return True
         usual = usual_scores(self.model, seen, tokens, 0)
-        reader = reader_of(attribution, tokens)
-        evidence = Evidence(self.model, seen, self.judge, reader, tokens, usual, self.size.look_at)
-        openings = likely_openings(evidence, first, self.size.groups)
-        strong = self._grown(evidence, openings, endings, keep)
+        evidence = Evidence(self.model, seen, self.learned.judge, reader_of(attribution, tokens), tokens, usual)
+        proved = len(self.found.proved)
+        groups = self.size.groups or self.size.of(OPENINGS, proved)
+        openings = likely_openings(evidence, first, groups, PAIRS * max(1, self.size.sentences - proved))
+        strong = self._grown(evidence, openings, endings, self.size.look, keep)
         if self._take_out(self._proofs(endings, strong)):
             return True
         # Nothing was proved: the same openings once more, with a look at more tokens after each.
-        wider = replace(evidence, look_at=WIDER * self.size.look_at)
-        again = self._grown(wider, [opening_of(of_one[0]) for of_one in strong], endings, keep)
+        again = self._grown(evidence, [opening_of(of_one[0]) for of_one in strong], endings, WIDER, keep)
         return self._take_out(self._proofs(endings, [of_one for of_one in again if of_one not in strong]))
 
     def _grown(
-        self, evidence: Evidence, openings: Sequence[Written], endings: Endings, keep: Callable[[Read], None]
+        self,
+        evidence: Evidence,
+        openings: Sequence[Written],
+        endings: Endings,
+        look: Look,
+        keep: Callable[[Read], None],
     ) -> list[list[Written]]:
         """The sentences that grow from openings, as far as enough speaks for them; all of an opening together."""
-        size = self.size
-        grown = search(evidence, openings, size.beams, size.length, self.budget, self.show)
-        strong = [of_one for of_one in grown if of_one[0].best.total >= LEAST_TOTAL][: size.tried]
+        size, proved = self.size, len(self.found.proved)
+        grown = search(
+            evidence,
+            openings,
+            size.beams,
+            size.of(FEWEST, proved),
+            size.length,
+            self.budget,
+            self._reaches if self.coefficients is not None and self.learned.likeness is not None else None,
+            look,
+            self.show,
+        )
+        strong = [of_one for of_one in grown if of_one[0].best.total >= LEAST_TOTAL][: size.of(TRIED, proved)]
         if strong:
-            best = [of_one[0] for of_one in strong]
+            best = distinct([of_one[0] for of_one in strong])
             self.found.likely = [(endings.likeliest(each), each.best) for each in best if _sure(each.best)]
             keep(self.found)
         return strong
+
+    def _reaches(self, sentences: Sequence[tuple[int, ...]]) -> list[Reach]:
+        """How far the coefficients of sentences speak for them."""
+        likeness, coefficients = self.learned.likeness, self.coefficients
+        if likeness is None or coefficients is None:
+            return [Reach(0.0, 0) for _ in sentences]
+        matches = coefficients.matches(sentences)
+        return [likeness.reach(match, len(own)) for match, own in zip(matches, sentences, strict=True)]
 
     def _within_the_rank(self, rest: Update) -> list[Written]:
         """What exact recovery grows: once few tokens are left, their states lie in spans again."""
@@ -142,11 +184,12 @@ class Reading:
             return []
         new: dict[tuple[int, ...], float] = {}
         nearly: list[tuple[Written, Attempt]] = []
+        failed = 0
         for of_one in sentences:
-            if self.budget.over:
+            if self.budget.over or (new and failed >= ENOUGH):
                 break
             best: tuple[Written, Attempt] | None = None
-            for sentence in self._most_alike(endings, of_one):
+            for sentence in _different(of_one)[:TRIED_OF_ONE]:
                 attempt = endings.proved(sentence, self.coefficients)
                 if best is None or attempt[1].rank > best[1][1].rank:
                     best = sentence, attempt
@@ -155,6 +198,7 @@ class Reading:
             if best is None:
                 continue
             tokens, match = best[1]
+            failed = 0 if match.proved else failed + 1
             if match.proved and tokens not in self.found.proved:
                 new[tokens] = match.weight
             elif match.beginning >= NEARLY:
@@ -170,17 +214,6 @@ class Reading:
         ends = {sentence.tokens[:OPENING]: tokens for sentence, (tokens, _) in nearly}
         self.found.likely = [(ends.get(own.tokens[:OPENING], ids), own) for ids, own in self.found.likely]
         return list(new.items())
-
-    def _most_alike(self, endings: Endings, sentences: Sequence[Written]) -> list[Written]:
-        """Of sentences with the same opening those whose coefficients are most like the update's."""
-        if self.coefficients is None or len(sentences) == 1:
-            return list(sentences)
-        matches: dict[Written, float] = {}
-        for sentence in sentences[:COMPARED]:
-            if self.budget.over:
-                break
-            matches[sentence] = self.coefficients.match(endings.likeliest(sentence)).reach
-        return sorted(matches, key=matches.__getitem__, reverse=True)[:TRIED_OF_ONE]
 
     def _take_out(self, new: Sequence[tuple[tuple[int, ...], float]]) -> bool:
         """Subtract proved sentences from what is left, and drop tokens that were theirs alone."""
@@ -221,6 +254,15 @@ def _remaining(
         if float(now[coefficients.tokens[token]]) > TOKEN_GONE * float(before[coefficients.tokens[token]])
     ]
     return Coefficients(model, left, kept) if kept else coefficients, kept
+
+
+def _different(sentences: Sequence[Written]) -> list[Written]:
+    """Sentences of one opening, without those that are the beginning of one before."""
+    kept: list[Written] = []
+    for sentence in sentences:
+        if not any(each.tokens[: len(sentence.tokens)] == sentence.tokens for each in kept):
+            kept.append(sentence)
+    return kept
 
 
 def _sure(sentence: Written) -> bool:

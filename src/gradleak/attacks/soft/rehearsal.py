@@ -12,10 +12,14 @@ from torch import Tensor
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.soft.background import Background
+from gradleak.attacks.soft.coefficients import Coefficients, solvable
 from gradleak.attacks.soft.continuations import branches, usual_scores
 from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.judge import Judge, learn
-from gradleak.attacks.soft.search import Evidence
+from gradleak.attacks.soft.likeness import Likeness
+from gradleak.attacks.soft.likeness import examples as beginnings_of
+from gradleak.attacks.soft.likeness import learn as learn_likeness
+from gradleak.attacks.soft.search import CLOSE, Evidence
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -61,6 +65,14 @@ class Examples:
         return learn(*(torch.cat([getattr(each, name) for each in examples]) for name in columns))
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What the evidence of an update is worth: of tokens after a prefix, and of their coefficients, if it has any."""
+
+    judge: Judge
+    likeness: Likeness | None
+
+
 def rehearse(
     model: TextModel,
     update: Update,
@@ -69,9 +81,8 @@ def rehearse(
     distort: Distort,
     budget: Budget,
     seed: int,
-    look_at: int,
     show: Callable[[int], None] = lambda done: None,
-) -> Judge | None:
+) -> Learned | None:
     """What the evidence of an update like this is worth, from batches of public text; None if there was no time.
 
     `distort` does to a gradient what the client did to its own. A first judge learns from true sentences and
@@ -80,6 +91,7 @@ def rehearse(
     chance = random.Random(seed)
     stages: list[tuple[Rows, Evidence]] = []
     examples: list[Examples] = []
+    alike: list[tuple[Tensor, Tensor]] = []
     for number, rows in enumerate(batches):
         if budget.over:
             break
@@ -91,16 +103,26 @@ def rehearse(
         attribution = Attribution(model, made)
         usual = usual_scores(model, seen, bag, seed)
         examples += _asked(model, rows, bag, usual, seen.scores, background, attribution, chance)
-        stages.append((rows, Evidence(model, seen, UNTAUGHT, reader_of(attribution, bag), bag, usual, look_at)))
+        if solvable(model, made.tensors, bag):
+            alike.append(beginnings_of(Coefficients(model, made.tensors, bag.tolist()), rows, chance))
+        stages.append((rows, Evidence(model, seen, UNTAUGHT, reader_of(attribution, bag), bag, usual)))
         show(number + 1)
     if not examples:
         return None
     first = Examples.judge(examples)
     for rows, evidence in stages:
         if budget.over:
-            return first
+            return Learned(first, _likeness(alike))
         examples += list(_astray(rows, replace(evidence, judge=first), chance))
-    return Examples.judge(examples)
+    return Learned(Examples.judge(examples), _likeness(alike))
+
+
+def _likeness(examples: Sequence[tuple[Tensor, Tensor]]) -> Likeness | None:
+    """What coefficients are worth; None if there were none, or none of one kind."""
+    if not examples:
+        return None
+    features, right = (torch.cat(each) for each in zip(*examples, strict=True))
+    return learn_likeness(features, right) if 0 < int(right.sum()) < len(right) else None
 
 
 def reader_of(attribution: Attribution, bag: Tensor) -> UpdateReader | ModelReader:
@@ -159,27 +181,26 @@ def _astray(rows: Rows, evidence: Evidence, chance: random.Random) -> Iterator[E
     prefixes: list[tuple[int, ...]] = [(chance.choice(bag), chance.choice(bag)) for _ in range(ASTRAY)]
     labels = evidence.reader.first(torch.tensor(prefixes, device=evidence.bag.device))
     for _ in range(LONG):
-        columns, scores = evidence.closer(*labels)
-        own = [label.gather(1, columns) for label in labels]
-        values = evidence.judge(scores, evidence.usual[columns], *own)
-        last = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)[:, None]
-        values = values.masked_fill(evidence.bag[columns] == last, float("-inf"))
-        best = values.topk(min(LIKED, values.shape[1]), dim=1).indices
-        there = torch.arange(len(prefixes))[:, None]
-        chosen = evidence.bag[columns[there, best]]
-        grown = [[(*prefix, int(token)) for token in own] for prefix, own in zip(prefixes, chosen, strict=True)]
-        right = torch.tensor([[each in true for each in own] for own in grown])
-        picked = (
-            scores[there, best],
-            evidence.usual[columns[there, best]],
-            *(each[there, best] for each in own),
-            right,
-        )
-        yield Examples(*(each.flatten(0, 1) for each in picked))
-        step = [chance.randrange(best.shape[1]) if chance.random() < 0.3 else 0 for _ in prefixes]
-        prefixes = [own[place] for own, place in zip(grown, step, strict=True)]
-        tokens = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)
-        labels = evidence.reader.further(torch.arange(len(prefixes)), tokens)
+        chosen: list[list[int]] = [[] for _ in prefixes]
+        for alike, columns, scores in evidence.closer(*labels, CLOSE):
+            own = [label[alike[:, None], columns] for label in labels]
+            values = evidence.judge(scores, evidence.usual[columns], *own)
+            last = torch.tensor([prefixes[row][-1] for row in alike.tolist()], device=evidence.bag.device)[:, None]
+            values = values.masked_fill(evidence.bag[columns] == last, float("-inf"))
+            best = values.topk(min(LIKED, values.shape[1]), dim=1).indices
+            there = torch.arange(len(alike))[:, None]
+            tokens = evidence.bag[columns[there, best]].tolist()
+            for row, of_row in zip(alike.tolist(), tokens, strict=True):
+                chosen[row] = of_row
+            right = [[(*prefixes[row], token) in true for token in chosen[row]] for row in alike.tolist()]
+            liked = (scores[there, best], evidence.usual[columns[there, best]], *(each[there, best] for each in own))
+            yield Examples(*(each.flatten(0, 1) for each in (*liked, torch.tensor(right))))
+        prefixes = [
+            (*prefix, chance.choice(own) if chance.random() < 0.3 else own[0])
+            for prefix, own in zip(prefixes, chosen, strict=True)
+        ]
+        last_tokens = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)
+        labels = evidence.reader.further(torch.arange(len(prefixes)), last_tokens)
 
 
 @torch.no_grad()

@@ -8,8 +8,9 @@ decide.
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,25 +20,30 @@ from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.soft.continuations import continued
 from gradleak.attacks.soft.directions import Observed
 from gradleak.attacks.soft.judge import Judge
+from gradleak.attacks.soft.likeness import NOT_COMPARED, Reach
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
 # Tokens of an opening.
 OPENING = 3
-# Pairs of first tokens that are looked at with a third.
-PAIRS = 256
-# Beams of one opening at most: the true one stands far above the others once it is some tokens long.
-MOST_OF_ONE = 16
+# Pairs of first tokens that are looked at with a third, for every sentence, and for each second token.
+PAIRS, PAIRS_OF_ONE = 64, 6
+# Beams of one opening at least and at most: the true one stands far above the others once it is some tokens long.
+LEAST_OF_ONE, MOST_OF_ONE = 2, 12
 # Of beams of one opening that end in the same tokens only the best goes on, so that they do not all differ far back.
 ALIKE_IN = 3
 # Lengths at which the worse half of the openings is given up; their beams go to the others.
-HALVED_AT = (5, 6, 8, 11)
-# So few openings are not halved.
-FEWEST = 6
+HALVED_AT = (4, 5, 6, 8)
+# Lengths at which the coefficients of the surest beams of each opening are compared, so many of each.
+COMPARED_AT, COMPARED = range(8, 1000, 4), 2
+# An opening is given up once coefficients of so many comparisons reached no further.
+STALLED = 2
 # A sentence is given up once it has fallen so far below its best.
 GIVE_UP = 6.0
 # No run of up to so many tokens comes twice in a row: a loop of common tokens fits everywhere.
 LONGEST_LOOP = 8
+# A token comes twice in a row only where the language model finds that as likely as this.
+TWICE = 0.04
 # Sentences that share a run of so many tokens are the same sentence.
 SAME = 4
 # Tokens that go through the model at once.
@@ -45,15 +51,52 @@ AT_ONCE = 2048
 
 
 @dataclass(frozen=True)
+class Look:
+    """Which tokens are looked at closely after a prefix, going by language model and shares alone.
+
+    Those whose log-probability is no further than `margin` below that of the likeliest, within two bounds.
+    """
+
+    margin: float
+    least: int
+    most: int
+
+    def at(self, rough: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows that are looked at together, and the columns of each; `rough` are log-likelihood ratios.
+
+        >>> rough = torch.tensor([[9.0, 0.0, 1.0, 0.0], [1.0, 0.0, 1.0, 1.0]])
+        >>> [(rows.tolist(), columns.tolist()) for rows, columns in Look(1.5, 1, 4).at(rough)]
+        [([0], [[0]]), ([1], [[0, 2, 3, 1]])]
+        """
+        values, columns = rough.sort(dim=1, stable=True, descending=True)
+        most = min(self.most, rough.shape[1])
+        counts = (values >= values[:, :1] - self.margin).sum(dim=1).clamp(min(self.least, most), most)
+        width = 1
+        while width < 2 * most:
+            rows = ((counts <= width) & (2 * counts > width)).nonzero()[:, 0]
+            if len(rows):
+                yield rows, columns[rows, : min(width, most)]
+            width *= 2
+
+
+# After a few tokens language model and shares have the right one among three nearly always; before they are blind.
+CLOSE, EARLY, FIRST = Look(3.5, 2, 8), Look(5.0, 4, 16), Look(6.0, 8, 32)
+# The length up to which it is early.
+EARLY_UNTIL = 5
+
+
+@dataclass(frozen=True)
 class Written:
     """The tokens of a sentence, and the log-likelihood ratio of each but the first.
 
-    `doubt` is minus the log-probability of all choices that were made, each among what else could have come next.
+    `doubt` is minus the log-probability of all choices that were made, each among what else could have come next;
+    `reach` is how far its coefficients speak for it, if they were compared.
     """
 
     tokens: tuple[int, ...]
     values: tuple[float, ...]
     doubt: float = 0.0
+    reach: Reach = NOT_COMPARED
 
     @property
     def total(self) -> float:
@@ -64,10 +107,19 @@ class Written:
         """The beginning with the largest total: where the evidence ends, so does the sentence."""
         totals = torch.tensor([0.0, *self.values]).cumsum(dim=0)
         end = int(totals.argmax())
-        return Written(self.tokens[: end + 1], self.values[:end], self.doubt)
+        return Written(self.tokens[: end + 1], self.values[:end], self.doubt, self.reach)
 
     def with_token(self, token: int, value: float, doubt: float = 0.0) -> Written:
         return Written((*self.tokens, token), (*self.values, value), self.doubt + doubt)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A token that may come next, its log-likelihood ratio, and minus its log-probability among all looked at."""
+
+    token: int
+    value: float
+    doubt: float
 
 
 @dataclass(frozen=True)
@@ -81,66 +133,86 @@ class Evidence:
     bag: Tensor
     usual: Tensor
     """The scores of the bag's tokens after nonsense."""
-    look_at: int
-    """Tokens after a prefix whose states are looked at."""
 
-    def after(self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each prefix the columns of the bag that are worth a closer look, and their log-likelihood ratios.
+    def after(
+        self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor, look: Look
+    ) -> list[list[Choice]]:
+        """What may come after each prefix.
 
         The prefixes are what the reader has just read, and the others what it made of them.
         """
-        columns, scores = self.closer(log_probs, shares)
-        values = self.judge(scores, self.usual[columns], log_probs.gather(1, columns), shares.gather(1, columns))
-        # A token twice in a row has nearly the state of the first, so it would fit wherever that does. Where it did
-        # stand twice, what is found lacks one, and is repaired.
-        last = torch.tensor([prefix[-1] for prefix in prefixes], device=self.bag.device)[:, None]
-        return columns, values.masked_fill(self.bag[columns] == last, float("-inf"))
+        found: list[list[Choice]] = [[] for _ in prefixes]
+        for rows, columns, scores in self.closer(log_probs, shares, look):
+            own = log_probs[rows[:, None], columns], shares[rows[:, None], columns]
+            values = self.judge(scores, self.usual[columns], *own)
+            # A token twice in a row has nearly the state of the first, so it would fit wherever that does.
+            last = torch.tensor([prefixes[row][-1] for row in rows.tolist()], device=self.bag.device)[:, None]
+            looped = (self.bag[columns] == last) & (own[0] < math.log(TWICE))
+            values = values.masked_fill(looped, float("-inf"))
+            doubts = -values.log_softmax(dim=1).nan_to_num(nan=float("-inf"))
+            for row, *of_row in zip(
+                rows.tolist(), self.bag[columns].tolist(), values.tolist(), doubts.tolist(), strict=True
+            ):
+                found[row] = [Choice(*each) for each in zip(*of_row, strict=True) if each[1] > float("-inf")]
+        return found
 
-    def closer(self, log_probs: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """The columns that are worth a closer look after what the reader has read, and their scores.
+    def closer(self, log_probs: Tensor, shares: Tensor, look: Look) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The columns that are looked at after what the reader has read, and their scores, row by row.
 
-        They are (prefixes, columns) and (prefixes, columns, spots).
+        They are (rows), (rows, columns) and (rows, columns, spots).
         """
-        rough = self.judge.without_states(log_probs, shares)
-        columns = rough.topk(min(self.look_at, len(self.bag)), dim=1).indices
-        rows = torch.arange(len(columns), device=self.bag.device)
-        parts = []
-        for some in rows.split(max(1, AT_ONCE // columns.shape[1])):
-            cache = copy.deepcopy(self.reader.cache)
-            cache.batch_select_indices(some)
-            states = continued(self.model, self.observed.background.spots, cache, self.bag[columns[some]])
-            parts.append(self.observed.scores(states))
-        return columns, torch.cat(parts)
+        for alike, columns in look.at(self.judge.without_states(log_probs, shares)):
+            for some in torch.arange(len(alike)).split(max(1, AT_ONCE // columns.shape[1])):
+                cache = copy.deepcopy(self.reader.cache)
+                cache.batch_select_indices(alike[some])
+                states = continued(self.model, self.observed.background.spots, cache, self.bag[columns[some]])
+                yield alike[some], columns[some], self.observed.scores(states)
+
+
+# How far the coefficients of sentences speak for them.
+Compare = Callable[[Sequence[tuple[int, ...]]], Sequence[Reach]]
 
 
 def search(
     evidence: Evidence,
     openings: Sequence[Written],
     beams: int,
+    fewest: int,
     length: int,
     budget: Budget,
+    compare: Compare | None = None,
+    close: Look = CLOSE,
     show: Callable[[Sequence[int]], None] = lambda tokens: None,
 ) -> list[list[Written]]:
     """Sentences with one of these openings, all equally long, that the evidence speaks for.
 
-    Of each opening all that ended somewhere, best first, and openings in the order of their best, of which none comes
-    twice.
+    `fewest` openings are not halved. Of each opening all that ended somewhere and all that were compared, best first,
+    and openings in the order of their best.
     """
     alive = list(openings)
     if not alive:
         return []
     given = len(alive[0].tokens)
     ended: dict[tuple[int, ...], list[Written]] = defaultdict(list)
+    reached: dict[tuple[int, ...], list[float]] = defaultdict(list)
     log_probs, shares = evidence.reader.first(torch.tensor([s.tokens for s in alive], device=evidence.bag.device))
-    for _ in range(given, length):
+    for size in range(given, length):
         if budget.tick():
             break
-        columns, values = evidence.after([sentence.tokens for sentence in alive], log_probs, shares)
-        picked = _pick(alive, columns, values, evidence.bag, beams, given)
+        choices = evidence.after(
+            [sentence.tokens for sentence in alive], log_probs, shares, EARLY if size < EARLY_UNTIL else close
+        )
+        picked = _pick(alive, choices, beams, given)
         grown = [sentence for _, sentence in picked]
         if not grown:
             break
-        better = _better_half(grown, given) if len(grown[0].tokens) in HALVED_AT else None
+        better = _better_half(grown, given, fewest) if size + 1 in HALVED_AT else None
+        if compare is not None and size + 1 in COMPARED_AT:
+            looked = _compared(grown, given, compare)
+            for opening, own in looked.items():
+                ended[opening] += own
+                reached[opening].append(max(sentence.reach.value for sentence in own))
+            better = _promising(grown, given, reached, fewest // (2 if size + 1 == COMPARED_AT[0] else 4))
         going = []
         for number, sentence in enumerate(grown):
             opening = sentence.tokens[:given]
@@ -157,43 +229,81 @@ def search(
         log_probs, shares = evidence.reader.further(rows, tokens)
     for sentence in alive:
         ended[sentence.tokens[:given]].append(sentence)
-    ordered = {own[0]: own for own in (sorted(each, key=_strength, reverse=True) for each in ended.values())}
-    return [ordered[sentence] for sentence in distinct(list(ordered))]
+    ordered = [sorted(own, key=_strength, reverse=True) for own in ended.values()]
+    return sorted(ordered, key=lambda own: _strength(own[0]), reverse=True)
 
 
-def _strength(sentence: Written) -> float:
-    return sentence.best.total
+def _compared(grown: Sequence[Written], given: int, compare: Compare) -> dict[tuple[int, ...], list[Written]]:
+    """The surest sentences of every opening, with how far their coefficients reach."""
+    surest: dict[tuple[int, ...], list[Written]] = defaultdict(list)
+    for sentence in sorted(grown, key=lambda sentence: sentence.doubt):
+        own = surest[sentence.tokens[:given]]
+        if len(own) < COMPARED:
+            own.append(sentence)
+    asked = [sentence for own in surest.values() for sentence in own]
+    reaches = iter(compare([sentence.tokens for sentence in asked]))
+    return {opening: [replace(each, reach=next(reaches)) for each in own] for opening, own in surest.items()}
 
 
-def likely_openings(evidence: Evidence, first: Mapping[int, float], count: int) -> list[Written]:
+def _promising(
+    grown: Sequence[Written], given: int, reached: Mapping[tuple[int, ...], Sequence[float]], count: int
+) -> set[tuple[int, ...]]:
+    """The openings that are among the best by evidence or by coefficients, without those that came to an end.
+
+    Evidence favours sentences that strayed into another, coefficients those whose tokens are rare.
+    """
+    totals: dict[tuple[int, ...], float] = {}
+    for sentence in grown:
+        opening = sentence.tokens[:given]
+        totals[opening] = max(sentence.total, totals.get(opening, sentence.total))
+    going = [
+        opening
+        for opening in totals
+        if len(reached[opening]) <= STALLED or max(reached[opening][-STALLED:]) > max(reached[opening][:-STALLED])
+    ]
+    by_total = sorted(going, key=totals.__getitem__, reverse=True)[:count]
+    by_reach = sorted(going, key=lambda opening: reached[opening][-1], reverse=True)[:count]
+    return {*by_total, *by_reach}
+
+
+def _strength(sentence: Written) -> tuple[float, float]:
+    """Sentences whose coefficients reach far come first, then those with most evidence."""
+    return sentence.reach.value, sentence.best.total
+
+
+def likely_openings(evidence: Evidence, first: Mapping[int, float], count: int, pairs: int) -> list[Written]:
     """The first three tokens of so many sentences, best first; of those that differ in the first only, the best.
 
-    `first` are first tokens with log-probabilities; nothing but what follows shows which was there.
+    `first` are first tokens with log-probabilities; nothing but what follows shows which was there. `pairs` of first
+    and second tokens are looked at with a third.
     """
     bag = evidence.bag
-    prior = torch.tensor(list(first.values()))
     ids = torch.tensor(list(first), device=bag.device)
     # After a first token language model and shares are blind, and only states tell.
-    everywhere = replace(evidence, look_at=len(bag))
-    columns, values = everywhere.after([(token,) for token in first], *evidence.reader.first(ids[:, None]))
-    totals = values + evidence.judge.few[0] * prior[:, None].to(values)
-    best = totals.flatten().topk(min(PAIRS, int(totals.isfinite().sum())))
-    rows, places = best.indices // columns.shape[1], best.indices % columns.shape[1]
-    pairs = [
-        Written((int(ids[row]), int(bag[columns[row, place]])), (float(totals[row, place]),))
-        for row, place in zip(rows.tolist(), places.tolist(), strict=True)
-    ]
-    if not pairs:
+    everywhere = Look(float("inf"), len(bag), len(bag))
+    choices = evidence.after([(token,) for token in first], *evidence.reader.first(ids[:, None]), everywhere)
+    weight = float(evidence.judge.few[0])
+    of_second: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
+    for row, (token, prior) in enumerate(first.items()):
+        for choice in choices[row]:
+            of_second[choice.token].append((choice.value + weight * prior, row, token))
+    both = sorted(
+        (value, row, token, second)
+        for second, own in of_second.items()
+        for value, row, token in sorted(own, reverse=True)[:PAIRS_OF_ONE]
+    )[-pairs:]
+    if not both:
         return []
-    tokens = torch.tensor([pair.tokens[1] for pair in pairs], device=bag.device)
-    wider = replace(evidence, look_at=2 * evidence.look_at)
-    columns, values = wider.after([pair.tokens for pair in pairs], *evidence.reader.further(rows, tokens))
+    begun = [Written((token, second), (value,)) for value, _, token, second in both]
+    rows = torch.tensor([row for _, row, _, _ in both], device=bag.device)
+    seconds = torch.tensor([second for *_, second in both], device=bag.device)
+    thirds = evidence.after([pair.tokens for pair in begun], *evidence.reader.further(rows, seconds), FIRST)
     likeliest: dict[tuple[int, ...], Written] = {}
-    for number, pair in enumerate(pairs):
-        for column, value in zip(columns[number].tolist(), values[number].tolist(), strict=True):
-            opening = pair.with_token(int(bag[column]), value)
+    for pair, own in zip(begun, thirds, strict=True):
+        for choice in own:
+            opening = pair.with_token(choice.token, choice.value)
             after = opening.tokens[1:]
-            if value > float("-inf") and (after not in likeliest or opening.total > likeliest[after].total):
+            if after not in likeliest or opening.total > likeliest[after].total:
                 likeliest[after] = opening
     best_openings = sorted(likeliest.values(), key=lambda opening: opening.total, reverse=True)[:count]
     # First states look all alike, so that two tokens after them say little: what comes next decides.
@@ -205,18 +315,18 @@ def opening_of(sentence: Written) -> Written:
     return Written(sentence.tokens[:OPENING], (0.0,) * (OPENING - 1))
 
 
-def _better_half(alive: Sequence[Written], given: int) -> set[tuple[int, ...]]:
+def _better_half(alive: Sequence[Written], given: int, fewest: int) -> set[tuple[int, ...]]:
     """The openings whose best sentence has more evidence than that of the others."""
     best: dict[tuple[int, ...], float] = {}
     for sentence in alive:
         opening = sentence.tokens[:given]
         best[opening] = max(sentence.total, best.get(opening, sentence.total))
-    kept = max((len(best) + 1) // 2, min(FEWEST, len(best)))
+    kept = max((len(best) + 1) // 2, min(fewest, len(best)))
     return set(sorted(best, key=best.__getitem__, reverse=True)[:kept])
 
 
 def _pick(
-    alive: Sequence[Written], columns: Tensor, values: Tensor, bag: Tensor, beams: int, given: int
+    alive: Sequence[Written], choices: Sequence[Sequence[Choice]], beams: int, given: int
 ) -> list[tuple[int, Written]]:
     """The continuations with the least doubt, with the rows they continue; openings that are alive share the places.
 
@@ -224,15 +334,14 @@ def _pick(
     more than a beam that goes on with a rare word.
     """
     options: dict[tuple[int, ...], list[tuple[int, Written]]] = defaultdict(list)
-    doubts = -values.log_softmax(dim=1).nan_to_num(nan=float("-inf"))
     for row, sentence in enumerate(alive):
         looping = loops(sentence.tokens)
-        of_row = zip(columns[row].tolist(), values[row].tolist(), doubts[row].tolist(), strict=True)
-        for column, value, doubt in of_row:
-            token = int(bag[column])
-            if token not in looping and value > float("-inf"):
-                options[sentence.tokens[:given]].append((row, sentence.with_token(token, value, doubt)))
-    places = min(MOST_OF_ONE, max(1, beams // max(1, len(options))))
+        options[sentence.tokens[:given]] += [
+            (row, sentence.with_token(choice.token, choice.value, choice.doubt))
+            for choice in choices[row]
+            if choice.token not in looping
+        ]
+    places = min(MOST_OF_ONE, max(LEAST_OF_ONE, beams // max(1, len(options))))
     picked: list[tuple[int, Written]] = []
     for of_one in options.values():
         best: dict[tuple[int, ...], tuple[int, Written]] = {}
