@@ -19,8 +19,9 @@ from gradleak.models.text import TextModel
 
 # Places around where the evidence ends, or the coefficients do, at which the end is looked for.
 SOONER, LATER = 2, 5
-# Last tokens that are tried at the places that look best, and how many places these are.
-LAST, PLACES = 6, 2
+# Last tokens that are tried at the place that looks best beside those that close a sentence, and last tokens of the
+# whole vocabulary for a sentence that is nearly right.
+LAST, ANY_LAST = 6, 48
 # Other places that are tried, likeliest ends first.
 ELSEWHERE = 8
 # Sentences that are compared together.
@@ -48,6 +49,7 @@ class Endings:
         allowed = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
         self._tokens = torch.tensor(sorted({*bag.tolist(), *allowed}), device=bag.device)
         self._closing = torch.tensor([token in allowed for token in self._tokens.tolist()], device=bag.device)
+        self._vocabulary = model.text_tokens.nonzero()[:, 0]
         self._attribution, self._judge, self._first = attribution, judge, list(first)[:FIRST]
 
     def likeliest(self, sentence: Written) -> tuple[int, ...]:
@@ -58,7 +60,7 @@ class Endings:
     def proved(self, sentence: Written, coefficients: Coefficients) -> Attempt:
         """The sentence with the end that the coefficients prove, or the one most like it of those tried.
 
-        Around where the evidence ends first, and with other last tokens at the places that look best.
+        Around where the evidence ends first, and with other last tokens at the place that looks best.
         """
         likeliest = self.likeliest(sentence)
         best = likeliest, coefficients.match(likeliest)
@@ -72,8 +74,8 @@ class Endings:
             best = ranked[0]
         if best[1].proved:
             return best
-        places = [len(tokens) - 1 for tokens, _ in ranked[:PLACES]]
-        others = (each for n in places for each in self._completed(sentence.tokens[:n], values[n - 1], LAST))
+        # A right beginning looks most alike with all its tokens but the last, so one more may be missing.
+        others = (each for prefix in (best[0], best[0][:-1]) for each in self._closed(prefix))
         best = self._best((each for each in others if each not in around), coefficients, best)
         return best if best[1].proved else self._best(self._likely_ends(sentence, values), coefficients, best)
 
@@ -88,7 +90,8 @@ class Endings:
             # With the right first token the end can be another.
             sentence = replace(sentence, tokens=(best[0][0], *sentence.tokens[1:]))
             best = max(best, self.proved(sentence, coefficients), key=lambda attempt: attempt[1].rank)
-        for others in (self._anywhere(sentence), self._longer(sentence), _doubled(best[0])):
+        last = self._any_last([best[0], best[0][:-1]])
+        for others in (last, self._anywhere(sentence), self._longer(sentence), _doubled(best[0])):
             if best[1].proved:
                 break
             best = self._best(others, coefficients, best)
@@ -114,6 +117,19 @@ class Endings:
         for place in (closing.argsort(descending=True) + 1).tolist()[:ELSEWHERE]:
             if place >= SHORTEST:
                 yield from self._completed(sentence.tokens[:place], values[place - 1], 1)
+
+    def _closed(self, prefix: Sequence[int]) -> list[tuple[int, ...]]:
+        """A beginning with the tokens that are likeliest to be the last, and with all that close a sentence."""
+        closing = [(*prefix, int(token)) for token in self._tokens[self._closing]]
+        return list(dict.fromkeys([*self._completed(prefix, self._values(prefix)[-1], LAST), *closing]))
+
+    def _any_last(self, prefixes: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
+        """Beginnings with any token of the vocabulary as their last, likeliest first."""
+        for prefix in prefixes:
+            if len(prefix) >= SHORTEST:
+                labels = labels_along(self._attribution, prefix, self._vocabulary)
+                best = self._judge.without_states(*labels)[-1].topk(min(ANY_LAST, len(self._vocabulary))).indices
+                yield from ((*prefix, int(self._vocabulary[column])) for column in best)
 
     def _anywhere(self, sentence: Written) -> Iterator[tuple[int, ...]]:
         """The sentence with the likeliest token as its last, at every place."""

@@ -116,7 +116,7 @@ class Reading:
         attribution, tokens = Attribution(self.model, rest), torch.tensor(inner, device=self.model.device)
         first = beginnings(self.model, tokens)
         endings = Endings(self.model, attribution, self.learned.judge, tokens, first)
-        if self._take_out(self._proofs(endings, [[each] for each in self._within_the_rank(rest)])):
+        if self._take_out(self._proofs(endings, [[each] for each in self._within_the_rank(rest)], repair=False)):
             return True
         usual = usual_scores(self.model, seen, tokens, 0)
         evidence = Evidence(self.model, seen, self.learned.judge, reader_of(attribution, tokens), tokens, usual)
@@ -174,11 +174,11 @@ class Reading:
         ]
 
     def _proofs(
-        self, endings: Endings, sentences: Sequence[Sequence[Written]]
+        self, endings: Endings, sentences: Sequence[Sequence[Written]], repair: bool = True
     ) -> list[tuple[tuple[int, ...], float]]:
         """The sentences that are proved, with their weights, at most one of each group.
 
-        Only if none is, those nearly right are repaired.
+        Only if none is, those nearly right are repaired, if they are to be.
         """
         if self.coefficients is None:
             return []
@@ -203,7 +203,7 @@ class Reading:
                 new[tokens] = match.weight
             elif match.beginning >= NEARLY:
                 nearly.append(best)
-        if not new:
+        if repair and not new:
             nearly.sort(key=lambda pair: pair[1][1].likeness, reverse=True)
             for sentence, attempt in nearly[:REPAIRED]:
                 if new or self.budget.over:
