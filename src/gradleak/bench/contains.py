@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradleak.attacks.contains.calibration import told_apart
 from gradleak.attacks.contains.result import Containment
 from gradleak.attacks.contains.run import contains
 from gradleak.core.files import write_text
@@ -90,14 +91,15 @@ def measure(
     started = time.monotonic()
     public = drawn[steps * batch + OTHERS :] if same else None
     found = contains(update, model, listed, public=public, references=REFERENCES, seed=seed)
-    return {**told_apart(found, set(asked)), "seed": seed, "seconds": time.monotonic() - started}
+    return {**summarised(found, set(asked)), "seed": seed, "seconds": time.monotonic() - started}
 
 
-def told_apart(found: Containment, members: set[str]) -> dict[str, float]:
+def summarised(found: Containment, members: set[str]) -> dict[str, float]:
     """Area under the curve, members found at 1 % and at no false alarm among the others, and what rates promised."""
     inside = [each for each in found.candidates if each.text in members]
     outside = [each for each in found.candidates if each.text not in members]
     ours, theirs = (torch.tensor([each.score or 0.0 for each in part]) for part in (inside, outside))
+    both, first = torch.cat([ours, theirs]), torch.arange(len(ours) + len(theirs)) < len(ours)
     ordered = theirs.sort(descending=True).values
 
     def recall(rate: float) -> float:
@@ -106,9 +108,8 @@ def told_apart(found: Containment, members: set[str]) -> dict[str, float]:
     def below(part: Sequence[Any], level: float) -> float:
         return sum(each.false_alarm_rate <= level for each in part) / len(part)
 
-    pairs = (ours[:, None] > theirs).double() + 0.5 * (ours[:, None] == theirs).double()
     return {
-        "auc": float(pairs.mean()),
+        "auc": told_apart(both, first),
         "recall at 1 %": recall(0.01),
         "recall at none": recall(0.0),
         "confirmed of members": below(inside, 0.01),

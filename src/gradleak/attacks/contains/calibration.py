@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradleak.attacks.logistic import logistic
+
 # How strongly the regression's weights are held near zero: rehearsals are few, and public text is not private text.
 RIDGE = 1.0
 # Likelihood ratios beyond this are a matter of the model's tails, which nobody has measured.
@@ -46,7 +48,8 @@ def fitted(features: Tensor, members: Tensor) -> Regression:
     wanted = members.double()
     free = torch.ones(features.shape[1], dtype=torch.bool)
     while True:  # a feature that would count against a sentence is left out, one at a time
-        weights, bias = _newton(features[:, free].double(), wanted)
+        solved = logistic(features[:, free], members, RIDGE)
+        weights, bias = solved[:-1], float(solved[-1])
         if not len(weights) or float(weights.min()) >= 0:
             break
         free[free.nonzero()[int(weights.argmin())]] = False
@@ -54,22 +57,6 @@ def fitted(features: Tensor, members: Tensor) -> Regression:
     full[free] = weights
     share = float(wanted.mean())
     return Regression(full.float(), bias, math.log(share / (1 - share)))
-
-
-def _newton(features: Tensor, wanted: Tensor) -> tuple[Tensor, float]:
-    design = torch.cat([features, torch.ones(len(features), 1, dtype=torch.float64)], dim=1)
-    ridge = torch.full((design.shape[1],), RIDGE, dtype=torch.float64)
-    ridge[-1] = 1e-6
-    solution = torch.zeros(design.shape[1], dtype=torch.float64)
-    for _ in range(50):
-        chance = (design @ solution).sigmoid()
-        slope = design.T @ (chance - wanted) + ridge * solution
-        curve = (design.T * (chance * (1 - chance)).clamp_min(1e-9)) @ design + torch.diag(ridge)
-        step = torch.linalg.solve(curve, slope)
-        solution -= step * min(1.0, 5.0 / max(float(step.norm()), 1e-30))
-        if float(step.norm()) < 1e-8:
-            break
-    return solution[:-1], float(solution[-1])
 
 
 def told_apart(scores: Tensor, members: Tensor) -> float:

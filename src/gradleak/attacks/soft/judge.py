@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradleak.attacks.soft.logistic import logistic
+from gradleak.attacks.logistic import logistic
 
 # Scores beyond these say no more.
 LEAST, MOST = -3.0, 40.0
 # Logarithms of probabilities and shares are limited too: one odd token must not outweigh a sentence.
 UNLIKELY = -15.0
 SHARES = (-0.5, 1.5)
-RIDGE = 1.0
+RIDGE = 2.0
 
 
 @dataclass(frozen=True)

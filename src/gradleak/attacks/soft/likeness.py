@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradleak.attacks.logistic import logistic
 from gradleak.attacks.soft.coefficients import Coefficients, Match
-from gradleak.attacks.soft.logistic import logistic
 
 # Lags up to each of these are taken together, and all above.
 LAGS = (0, 1, 2, 4, 8)
@@ -25,7 +25,7 @@ LAGS = (0, 1, 2, 4, 8)
 HIGH = 0.5
 # Beginnings of every rehearsed sentence that are shown, right and wrong ones; tokens of the shortest.
 SHOWN, SHORTEST = 4, 4
-RIDGE = 1.0
+RIDGE = 2.0
 
 Rows = Sequence[Sequence[int]]
 
