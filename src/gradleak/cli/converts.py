@@ -47,8 +47,9 @@ def convert(
     ] = None,
 ) -> None:
     """Make an update folder from files of your own training: weights before and after it, or a gradient."""
+    from gradleak.audits.run import load_target
     from gradleak.audits.spec import load_spec
-    from gradleak.models.load import load_text_model
+    from gradleak.models.text import text_target
     from gradleak.report.live import LiveProgress
     from gradleak.updates.convert import Converted, convert_gradient, convert_weights
     from gradleak.updates.rule_options import RuleOptions, gradient_rule
@@ -66,14 +67,7 @@ def convert(
     spec = load_spec(None, given)
     done: Converted | None = None
     with LiveProgress() as progress:
-        model = load_text_model(
-            spec.model,
-            task=spec.task,
-            num_labels=spec.num_labels,
-            lora=spec.lora,
-            device=spec.device,
-            progress=progress,
-        )
+        model = text_target(load_target(spec, progress), "convert")
         if gradient is not None:
             folder = convert_gradient(model, gradient, out, rule=sent, batch_size=batch_size, progress=progress)
         else:

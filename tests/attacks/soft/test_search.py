@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradleak.attacks.soft.coefficients import Match
+from gradleak.attacks.soft.likeness import Reach
 from gradleak.attacks.soft.search import (
     ALIKE_IN,
     LEAST_OF_ONE,
@@ -114,3 +116,11 @@ def test_openings_go_on_by_evidence_or_by_coefficients_until_these_reach_no_furt
     grown = [written([n, 1, 2, 3], [0.0, 0.0, float(total)]) for n, total in enumerate((9, 1, 2, 8))]
     reached = {(0,): [1.0], (1,): [7.0], (2,): [0.5], (3,): [9.0, *[5.0] * STALLED]}
     assert _promising(grown, 1, reached, 1) == {(0,), (1,)}
+
+
+def test_a_sentence_that_nothing_speaks_for_still_has_a_beginning() -> None:
+    """Ends are looked for from there on, and an empty beginning cannot be read."""
+    sentence = written([1, 2, 3, 4], [-3, -3, -3])
+    assert len(sentence.best.tokens) == 1
+    assert sentence.end == 2
+    assert replace(sentence, reach=Reach(5.0, 4)).end == 4

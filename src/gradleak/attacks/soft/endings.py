@@ -53,8 +53,8 @@ class Endings:
         self._attribution, self._judge, self._first = attribution, judge, list(first)[:FIRST]
 
     def likeliest(self, sentence: Written) -> tuple[int, ...]:
-        """The sentence with the last token that is likeliest after where its evidence ends."""
-        prefix = sentence.best.tokens
+        """The sentence with the last token that is likeliest after where it seems to end."""
+        prefix = sentence.tokens[: sentence.end]
         return self._completed(prefix, self._values(prefix)[-1], 1)[0]
 
     def proved(self, sentence: Written, coefficients: Coefficients) -> Attempt:
@@ -138,9 +138,8 @@ class Endings:
             yield from self._completed(sentence.tokens[:place], values[place - 1], 1)
 
     def _longer(self, sentence: Written) -> Iterator[tuple[int, ...]]:
-        """The sentence with a token more behind its evidence, or in the place of its last, and then its end."""
-        end = len(sentence.best.tokens)
-        for place in (end, end - 1):
+        """The sentence with a token more behind where it seems to end, or in the place of its last, and then its end."""
+        for place in (sentence.end, sentence.end - 1):
             prefix = sentence.tokens[:place]
             for longer in self._completed(prefix, self._values(prefix)[-1], FURTHER):
                 yield from self._completed(longer, self._values(longer)[-1], 1)
@@ -156,7 +155,7 @@ class Endings:
 
 def _around(sentence: Written) -> list[int]:
     """Places where the sentence may end: around where its evidence ends, and where its coefficients do."""
-    ends = {len(sentence.best.tokens), sentence.reach.tokens or len(sentence.best.tokens)}
+    ends = {len(sentence.best.tokens), sentence.end}
     return sorted(
         {
             place

@@ -38,6 +38,8 @@ from gradleak.updates.update import Update
 NOTHING_LEFT, TOKEN_GONE = 1e-4, 1e-3
 # The total log-likelihood ratio, and the mean of a token, from which a sentence that is not proved is given.
 LEAST_TOTAL, LEAST_MEAN = 12.0, 1.5
+# The same of coefficients, from which it is tried to prove one.
+LEAST_REACH = 4.0
 # Sentences of exact recovery that are tried; where spans tell nothing, far more fit.
 MOST_EXACT = 24
 # The tokens that are looked at where a search proved nothing.
@@ -151,7 +153,7 @@ class Reading:
             look,
             self.show,
         )
-        strong = [of_one for of_one in grown if of_one[0].best.total >= LEAST_TOTAL][: size.of(TRIED, proved)]
+        strong = [of_one for of_one in grown if _worth(of_one[0])][: size.of(TRIED, proved)]
         if strong:
             best = distinct([of_one[0] for of_one in strong])
             self.found.likely = [(endings.likeliest(each), each.best) for each in best if _sure(each.best)]
@@ -263,6 +265,11 @@ def _different(sentences: Sequence[Written]) -> list[Written]:
         if not any(each.tokens[: len(sentence.tokens)] == sentence.tokens for each in kept):
             kept.append(sentence)
     return kept
+
+
+def _worth(sentence: Written) -> bool:
+    """Whether enough speaks for a sentence to prove it."""
+    return sentence.best.total >= LEAST_TOTAL or sentence.reach.value >= LEAST_REACH
 
 
 def _sure(sentence: Written) -> bool:

@@ -109,6 +109,11 @@ class Written:
         end = int(totals.argmax())
         return Written(self.tokens[: end + 1], self.values[:end], self.doubt, self.reach)
 
+    @property
+    def end(self) -> int:
+        """How many tokens belong to it: as far as its coefficients reach, or, if none were compared, its evidence."""
+        return max(2, self.reach.tokens or len(self.best.tokens))
+
     def with_token(self, token: int, value: float, doubt: float = 0.0) -> Written:
         return Written((*self.tokens, token), (*self.values, value), self.doubt + doubt)
 
