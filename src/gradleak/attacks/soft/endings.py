@@ -138,7 +138,7 @@ class Endings:
             yield from self._completed(sentence.tokens[:place], values[place - 1], 1)
 
     def _longer(self, sentence: Written) -> Iterator[tuple[int, ...]]:
-        """The sentence with a token more behind where it seems to end, or in the place of its last, and then its end."""
+        """The sentence with a token more behind its end, or in the place of its last, and then another end."""
         for place in (sentence.end, sentence.end - 1):
             prefix = sentence.tokens[:place]
             for longer in self._completed(prefix, self._values(prefix)[-1], FURTHER):
