@@ -26,7 +26,6 @@ from gradleak.attacks.soft.search import (
     Written,
     distinct,
     likely_openings,
-    opening_of,
     runs,
     search,
 )
@@ -42,7 +41,7 @@ LEAST_TOTAL, LEAST_MEAN = 12.0, 1.5
 LEAST_REACH = 4.0
 # Sentences of exact recovery that are tried; where spans tell nothing, far more fit.
 MOST_EXACT = 24
-# The tokens that are looked at where a search proved nothing.
+# The tokens that are looked at in sentences that are grown again.
 WIDER = Look(6.0, 4, 24)
 # Sentences of one opening that are tried with other ends.
 TRIED_OF_ONE = 2
@@ -50,8 +49,11 @@ TRIED_OF_ONE = 2
 ENOUGH = 2
 # Sentences of a round that are repaired where none is proved as it was found.
 REPAIRED = 3
-# Openings for every sentence that is left and beside, those that are not halved, and those that are tried.
-OPENINGS, FEWEST, TRIED = (48, 64), (6, 8), (3, 3)
+# Openings for every sentence that is left and beside, those that are not halved, those that are tried, and those that
+# are grown again.
+OPENINGS, FEWEST, TRIED, REGROWN = (48, 64), (6, 8), (3, 3), (1, 2)
+# Tokens before where the coefficients reach from which a sentence is grown again.
+BACK = 2
 
 
 @dataclass
@@ -125,35 +127,44 @@ class Reading:
         proved = len(self.found.proved)
         groups = self.size.groups or self.size.of(OPENINGS, proved)
         openings = likely_openings(evidence, first, groups, PAIRS * max(1, self.size.sentences - proved))
-        strong = self._grown(evidence, openings, endings, self.size.look, keep)
+        strong = self._grown(evidence, openings, endings, keep)
         if self._take_out(self._proofs(endings, strong)):
             return True
-        # Nothing was proved: the same openings once more, with a look at more tokens after each.
-        again = self._grown(evidence, [opening_of(of_one[0]) for of_one in strong], endings, WIDER, keep)
-        return self._take_out(self._proofs(endings, [of_one for of_one in again if of_one not in strong]))
+        # Nothing was proved: from where the coefficients reach once more, with a look at more tokens after each.
+        return self._take_out(self._proofs(endings, self._regrown(evidence, strong)))
 
-    def _grown(
-        self,
-        evidence: Evidence,
-        openings: Sequence[Written],
-        endings: Endings,
-        look: Look,
-        keep: Callable[[Read], None],
-    ) -> list[list[Written]]:
-        """The sentences that grow from openings, as far as enough speaks for them; all of an opening together."""
-        size, proved = self.size, len(self.found.proved)
-        grown = search(
+    def _regrown(self, evidence: Evidence, strong: Sequence[Sequence[Written]]) -> list[list[Written]]:
+        """Sentences that were right up to somewhere, grown again from there, each by itself."""
+        again: list[list[Written]] = []
+        for of_one in strong[: self.size.of(REGROWN, len(self.found.proved))]:
+            if self.budget.over:
+                break
+            best = of_one[0]
+            size = max(OPENING, best.reach.tokens - BACK)
+            begun = Written(best.tokens[:size], best.values[: size - 1])
+            again += self._search(evidence, [begun], WIDER)
+        return sorted(again, key=lambda own: own[0].reach.value, reverse=True)
+
+    def _search(self, evidence: Evidence, openings: Sequence[Written], look: Look) -> list[list[Written]]:
+        compared = self.coefficients is not None and self.learned.likeness is not None
+        return search(
             evidence,
             openings,
-            size.beams,
-            size.of(FEWEST, proved),
-            size.length,
+            self.size.beams,
+            self.size.of(FEWEST, len(self.found.proved)),
+            self.size.length,
             self.budget,
-            self._reaches if self.coefficients is not None and self.learned.likeness is not None else None,
+            self._reaches if compared else None,
             look,
             self.show,
         )
-        strong = [of_one for of_one in grown if _worth(of_one[0])][: size.of(TRIED, proved)]
+
+    def _grown(
+        self, evidence: Evidence, openings: Sequence[Written], endings: Endings, keep: Callable[[Read], None]
+    ) -> list[list[Written]]:
+        """The sentences that grow from openings, as far as enough speaks for them; all of an opening together."""
+        grown = self._search(evidence, openings, self.size.look)
+        strong = [of_one for of_one in grown if _worth(of_one[0])][: self.size.of(TRIED, len(self.found.proved))]
         if strong:
             best = distinct([of_one[0] for of_one in strong])
             self.found.likely = [(endings.likeliest(each), each.best) for each in best if _sure(each.best)]

@@ -29,7 +29,7 @@ OPENING = 3
 # Pairs of first tokens that are looked at with a third, for every sentence, and for each second token.
 PAIRS, PAIRS_OF_ONE = 64, 6
 # Beams of one opening at least and at most: the true one stands far above the others once it is some tokens long.
-LEAST_OF_ONE, MOST_OF_ONE = 2, 12
+LEAST_OF_ONE, MOST_OF_ONE = 2, 32
 # Of beams of one opening that end in the same tokens only the best goes on, so that they do not all differ far back.
 ALIKE_IN = 3
 # Lengths at which the worse half of the openings is given up; their beams go to the others.
