@@ -31,6 +31,8 @@ TOGETHER = 8
 ALIKE, NEARLY = 0.45, 0.6
 # Tokens that are tried before the last where the evidence stops a token too soon.
 FURTHER = 8
+# How often a sentence that is so alike is edited, at how many places, and with how many tokens at each.
+EDITS, EDITED, SUSPECTED, SWAPPED = 3, 0.7, 5, 4
 # Tokens of the shortest beginning that is taken for a whole sentence.
 SHORTEST = 4
 # First tokens that are tried in the place of the first: first states look all alike.
@@ -80,7 +82,7 @@ class Endings:
         return best if best[1].proved else self._best(self._likely_ends(sentence, values), coefficients, best)
 
     def repaired(self, sentence: Written, best: Attempt, coefficients: Coefficients) -> Attempt:
-        """The same for a sentence that is nearly right: another first token, other ends, a token more or twice.
+        """The same for a sentence that is nearly right: another first token, end, or token inside.
 
         What is nearly right looks nearly like it, so that each of these can be chosen by likeness.
         """
@@ -91,10 +93,17 @@ class Endings:
             sentence = replace(sentence, tokens=(best[0][0], *sentence.tokens[1:]))
             best = max(best, self.proved(sentence, coefficients), key=lambda attempt: attempt[1].rank)
         last = self._any_last([best[0], best[0][:-1]])
-        for others in (last, self._anywhere(sentence), self._longer(sentence), _doubled(best[0])):
+        for others in (last, self._anywhere(sentence), self._longer(sentence)):
             if best[1].proved:
-                break
+                return best
             best = self._best(others, coefficients, best)
+        for _ in range(EDITS):
+            before = best
+            if best[1].proved or best[1].likeness < EDITED:
+                break
+            best = self._best(self._edited(best), coefficients, best)
+            if best == before:
+                break
         return best
 
     def _best(self, sentences: Iterator[tuple[int, ...]], coefficients: Coefficients, best: Attempt) -> Attempt:
@@ -144,6 +153,19 @@ class Endings:
             for longer in self._completed(prefix, self._values(prefix)[-1], FURTHER):
                 yield from self._completed(longer, self._values(longer)[-1], 1)
 
+    def _edited(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
+        """The sentence with another token, none, or one more where its tokens are least alike."""
+        tokens, match = attempt
+        places = [len(tokens) - 2 - lag for lag in match.lags]
+        worst = sorted(zip(match.cosines, places, strict=True))[:SUSPECTED]
+        values = self._values(tokens)
+        for place in sorted({place for _, place in worst if place > 0}):
+            before, own, after = tokens[:place], tokens[place], tokens[place + 1 :]
+            likely = [each[-1] for each in self._completed(before, values[place - 1], SWAPPED)]
+            yield (*before, *after)
+            yield from ((*before, token, *after) for token in likely if token != own)
+            yield from ((*before, token, own, *after) for token in dict.fromkeys([own, *likely]))
+
     def _values(self, row: Sequence[int]) -> Tensor:
         """How likely each token is to be the last after each place of a row, (places, tokens)."""
         return self._judge.without_states(*labels_along(self._attribution, row, self._tokens))
@@ -164,9 +186,3 @@ def _around(sentence: Written) -> list[int]:
             if SHORTEST <= place <= len(sentence.tokens)
         }
     )
-
-
-def _doubled(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The sentence with each of its tokens twice in a row, one at a time: the search leaves those out."""
-    for place in range(1, len(tokens) - 1):
-        yield (*tokens[: place + 1], *tokens[place:])
