@@ -51,7 +51,7 @@ ENOUGH = 2
 REPAIRED = 3
 # Openings for every sentence that is left and beside, those that are not halved, those that are tried, and those that
 # are grown again.
-OPENINGS, FEWEST, TRIED, REGROWN = (48, 64), (6, 8), (3, 3), (1, 2)
+OPENINGS, FEWEST, TRIED, REGROWN = (48, 64), (6, 8), (1, 4), (1, 2)
 # Tokens before where the coefficients reach from which a sentence is grown again.
 BACK = 2
 
