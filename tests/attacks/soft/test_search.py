@@ -81,6 +81,13 @@ def test_a_sentence_goes_on_past_its_evidence_and_is_compared_without_that() -> 
     assert distinct([wrong, right]) == [right]
 
 
+def test_a_long_sentence_is_not_given_up_for_its_beginning() -> None:
+    """The mean cosine of "The equity increases" was higher than that of the sentence with one token missing."""
+    short, long = Match(0.0, 0, (0.8, 0.8, 0.8)), Match(0.0, 0, (0.8, 0.8, 0.8, 0.7, 0.7, 0.75, 0.7))
+    assert long.likeness < short.likeness
+    assert long.rank > short.rank
+
+
 def test_the_beginning_is_alike_even_if_the_rest_is_not() -> None:
     match = Match(0.0, 0, (1.0, 1.0, 0.9, 0.9, 0.9, -0.5, -0.5, -0.7))
     assert match.beginning > 0.9 > match.likeness

@@ -49,9 +49,14 @@ class Match:
         return sum(self.cosines) / max(1, len(self.cosines))
 
     @property
+    def support(self) -> float:
+        """What its tokens have above half a cosine, added up: of two that are as alike, the longer has more."""
+        return sum(cosine - 0.5 for cosine in self.cosines)
+
+    @property
     def rank(self) -> tuple[bool, float]:
-        """Proved before all others, then by likeness."""
-        return self.proved, self.likeness
+        """Proved before all others, then by support."""
+        return self.proved, self.support
 
     @property
     def beginning(self) -> float:

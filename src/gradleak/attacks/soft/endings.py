@@ -29,10 +29,12 @@ TOGETHER = 8
 # Sentences none of whose beginnings is more alike than this are wrong as a whole; those more alike than the second
 # are worth a closer look.
 ALIKE, NEARLY = 0.45, 0.6
+# Sentences less alike than this are wrong in more than their last token.
+NEARLY_WHOLE = 0.7
 # Tokens that are tried before the last where the evidence stops a token too soon.
 FURTHER = 8
-# How often a sentence that is so alike is edited, at how many places, and with how many tokens at each.
-EDITS, EDITED, SUSPECTED, SWAPPED = 3, 0.7, 5, 4
+# How often a sentence is edited, at how many places, and with how many tokens at each.
+EDITS, SUSPECTED, SWAPPED = 3, 5, 4
 # Tokens of the shortest beginning that is taken for a whole sentence.
 SHORTEST = 4
 # First tokens that are tried in the place of the first: first states look all alike.
@@ -74,7 +76,7 @@ class Endings:
         ranked = sorted(compared, key=lambda attempt: attempt[1].rank, reverse=True)
         if ranked and ranked[0][1].rank > best[1].rank:
             best = ranked[0]
-        if best[1].proved:
+        if best[1].proved or best[1].likeness < NEARLY_WHOLE:
             return best
         # A right beginning looks most alike with all its tokens but the last, so one more may be missing.
         others = (each for prefix in (best[0], best[0][:-1]) for each in self._closed(prefix))
@@ -84,7 +86,7 @@ class Endings:
     def repaired(self, sentence: Written, best: Attempt, coefficients: Coefficients) -> Attempt:
         """The same for a sentence that is nearly right: another first token, end, or token inside.
 
-        What is nearly right looks nearly like it, so that each of these can be chosen by likeness.
+        What is nearly right looks nearly like it, so that each of these can be chosen by its support.
         """
         first = sentence.tokens[0]
         best = self._best(((token, *best[0][1:]) for token in self._first), coefficients, best)
@@ -99,7 +101,7 @@ class Endings:
             best = self._best(others, coefficients, best)
         for _ in range(EDITS):
             before = best
-            if best[1].proved or best[1].likeness < EDITED:
+            if best[1].proved or best[1].likeness < NEARLY_WHOLE:
                 break
             best = self._best(self._edited(best), coefficients, best)
             if best == before:
@@ -113,7 +115,7 @@ class Endings:
             for tokens, match in zip(some, coefficients.matches(some), strict=True):
                 if match.proved:
                     return tokens, match
-                if match.likeness > best[1].likeness:
+                if match.support > best[1].support:
                     best = tokens, match
         return best
 

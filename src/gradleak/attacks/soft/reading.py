@@ -217,7 +217,7 @@ class Reading:
             elif match.beginning >= NEARLY:
                 nearly.append(best)
         if repair and not new:
-            nearly.sort(key=lambda pair: pair[1][1].likeness, reverse=True)
+            nearly.sort(key=lambda pair: pair[1][1].support, reverse=True)
             for sentence, attempt in nearly[:REPAIRED]:
                 if new or self.budget.over:
                     break
