@@ -94,17 +94,14 @@ class Endings:
             # With the right first token the end can be another.
             sentence = replace(sentence, tokens=(best[0][0], *sentence.tokens[1:]))
             best = max(best, self.proved(sentence, coefficients), key=lambda attempt: attempt[1].rank)
-        last = self._any_last([best[0], best[0][:-1]])
-        for others in (last, self._anywhere(sentence), self._longer(sentence)):
-            if best[1].proved:
-                return best
-            best = self._best(others, coefficients, best)
+        best = self._best(self._anywhere(sentence), coefficients, best)
         for _ in range(EDITS):
             before = best
-            if best[1].proved or best[1].likeness < NEARLY_WHOLE:
-                break
-            best = self._best(self._edited(best), coefficients, best)
-            if best == before:
+            for change in (self._edited, self._any_last, self._longer):
+                if best[1].proved:
+                    return best
+                best = self._best(change(best), coefficients, best)
+            if best == before or best[1].likeness < NEARLY_WHOLE:
                 break
         return best
 
@@ -134,13 +131,12 @@ class Endings:
         closing = [(*prefix, int(token)) for token in self._tokens[self._closing]]
         return list(dict.fromkeys([*self._completed(prefix, self._values(prefix)[-1], LAST), *closing]))
 
-    def _any_last(self, prefixes: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-        """Beginnings with any token of the vocabulary as their last, likeliest first."""
-        for prefix in prefixes:
-            if len(prefix) >= SHORTEST:
-                labels = labels_along(self._attribution, prefix, self._vocabulary)
-                best = self._judge.without_states(*labels)[-1].topk(min(ANY_LAST, len(self._vocabulary))).indices
-                yield from ((*prefix, int(self._vocabulary[column])) for column in best)
+    def _any_last(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
+        """The sentence with any token of the vocabulary behind it, or in the place of its last, likeliest first."""
+        for prefix in (attempt[0], attempt[0][:-1]):
+            labels = labels_along(self._attribution, prefix, self._vocabulary)
+            best = self._judge.without_states(*labels)[-1].topk(min(ANY_LAST, len(self._vocabulary))).indices
+            yield from ((*prefix, int(self._vocabulary[column])) for column in best)
 
     def _anywhere(self, sentence: Written) -> Iterator[tuple[int, ...]]:
         """The sentence with the likeliest token as its last, at every place."""
@@ -148,16 +144,17 @@ class Endings:
         for place in range(SHORTEST, len(sentence.tokens) + 1):
             yield from self._completed(sentence.tokens[:place], values[place - 1], 1)
 
-    def _longer(self, sentence: Written) -> Iterator[tuple[int, ...]]:
-        """The sentence with a token more behind its end, or in the place of its last, and then another end."""
-        for place in (sentence.end, sentence.end - 1):
-            prefix = sentence.tokens[:place]
+    def _longer(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
+        """The sentence with a token more behind it, or in the place of its last, and then another end."""
+        for prefix in (attempt[0], attempt[0][:-1]):
             for longer in self._completed(prefix, self._values(prefix)[-1], FURTHER):
                 yield from self._completed(longer, self._values(longer)[-1], 1)
 
     def _edited(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
-        """The sentence with another token, none, or one more where its tokens are least alike."""
+        """The sentence with a token twice; with another token, none, or one more where its tokens are least alike."""
         tokens, match = attempt
+        # The search takes a token twice in a row only where the language model expects it.
+        yield from ((*tokens[: place + 1], *tokens[place:]) for place in range(1, len(tokens) - 1))
         places = [len(tokens) - 2 - lag for lag in match.lags]
         worst = sorted(zip(match.cosines, places, strict=True))[:SUSPECTED]
         values = self._values(tokens)
@@ -166,7 +163,7 @@ class Endings:
             likely = [each[-1] for each in self._completed(before, values[place - 1], SWAPPED)]
             yield (*before, *after)
             yield from ((*before, token, *after) for token in likely if token != own)
-            yield from ((*before, token, own, *after) for token in dict.fromkeys([own, *likely]))
+            yield from ((*before, token, own, *after) for token in likely if token != own)
 
     def _values(self, row: Sequence[int]) -> Tensor:
         """How likely each token is to be the last after each place of a row, (places, tokens)."""
