@@ -8,7 +8,7 @@ from tiny import TEXTS, tiny_model
 
 from gradleak import Client, TextModel, load_model
 from gradleak.attacks.film.attribution import Attribution
-from gradleak.attacks.soft.coefficients import Coefficients
+from gradleak.attacks.soft.coefficients import Coefficients, Match
 from gradleak.attacks.soft.endings import Endings
 from gradleak.attacks.soft.reading import beginnings
 from gradleak.attacks.soft.rehearsal import UNTAUGHT
@@ -52,16 +52,21 @@ def test_the_end_is_found(known: tuple[list[tuple[int, ...]], Coefficients, Endi
         assert attempt[1].proved
 
 
-def test_tokens_that_are_too_many_or_missing_inside_are_found(
-    known: tuple[list[tuple[int, ...]], Coefficients, Endings],
+def test_edits_are_those_of_single_tokens_where_coefficients_are_least_alike(
+    known: tuple[list[tuple[int, ...]], Coefficients, Endings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, coefficients, endings = known
+    rows, _, endings = known
     row = max(rows, key=len)
     place = len(row) // 2
+    monkeypatch.setattr("gradleak.attacks.soft.endings.SWAPPED", 10_000)
+    monkeypatch.setattr("gradleak.attacks.soft.endings.SUSPECTED", 1)
     twice = (*row[: place + 1], *row[place:])
-    for wrong in (twice, (*row[:place], row[1], *row[place + 1 :])):
-        attempt = wrong, coefficients.match(wrong)
-        assert not attempt[1].proved
-        assert endings.repaired(written(wrong), attempt, coefficients)[0] == row
-    # The other way round, a token that stands twice and was read once is among what is tried.
-    assert twice in set(endings._edited((row, coefficients.match(row))))
+    other = (*row[:place], row[1], *row[place + 1 :])
+    missing = (*row[:place], *row[place + 1 :])
+    # Each is made right again by an edit at the place that is least alike.
+    for wrong in (twice, other, missing):
+        cosines = tuple(-0.5 if n == place else 0.9 for n in range(len(wrong) - 1))
+        lags = tuple(len(wrong) - 2 - n for n in range(len(wrong) - 1))
+        assert row in set(endings._edited((wrong, Match(0.0, 0, cosines, lags))))
+    # A token that was read once and stands twice is tried wherever it is.
+    assert twice in set(endings._edited((row, Match(0.0, 0, (0.9,), (len(row) - 3,)))))
