@@ -78,6 +78,13 @@ def wide_model(family: str, task: str) -> TextModel:
     return tiny_model(family, task, layers=4, width=128)
 
 
+def adapted_model(layers: int, width: int, rank: int) -> TextModel:
+    """A Llama with LoRA on queries and values whose B is not zero any more; needs peft."""
+    below = tiny_model("llama", "causal-lm", layers=layers, width=width)
+    lora = f"r={rank},targets=query+value,b=0.2"
+    return load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora=lora)
+
+
 def bare_update(model: TextModel, texts: list[str], labels: list[int] | None = None) -> Update:
     """What a client sends of which the attacker knows nothing but the tensors; classes are drawn in turn."""
     classes = [label % 2 for label in labels or range(len(texts))] if model.task == "classification" else None

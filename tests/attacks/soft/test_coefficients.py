@@ -6,21 +6,19 @@ import random
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, adapted_model, tiny_model
 
-from gradleak import Client, TextModel, load_model
+from gradleak import Client, TextModel
 from gradleak.attacks.soft.coefficients import Coefficients, Match, _portions, solvable
 from gradleak.attacks.soft.likeness import LAGS, SHORTEST, examples, learn
 
 pytest.importorskip("peft")
 
 
-def adapted() -> TextModel:
-    below = tiny_model("llama", "causal-lm", layers=3, width=64)
-    return load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora="r=8,targets=query+value,b=0.2")
-
-
-MODELS = {"full": lambda: tiny_model("llama", "causal-lm", layers=3, width=64), "lora": adapted}
+MODELS = {
+    "full": lambda: tiny_model("llama", "causal-lm", layers=3, width=64),
+    "lora": lambda: adapted_model(layers=3, width=64, rank=8),
+}
 
 
 @pytest.fixture(params=MODELS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, adapted_model, tiny_model
 
-from gradleak import Client, GradleakError, TextModel, attack, load_model
+from gradleak import Client, GradleakError, TextModel, attack
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.soft.coefficients import Coefficients
 from gradleak.attacks.soft.reading import without
@@ -17,10 +17,7 @@ pytest.importorskip("peft")
 
 @pytest.fixture(scope="module")
 def model() -> TextModel:
-    below = tiny_model("llama", "causal-lm", layers=8, width=96)
-    return load_model(
-        below.module, tokenizer=below.tokenizer, task="causal-lm", lora="r=14,targets=query+value,b=0.2"
-    )
+    return adapted_model(layers=8, width=96, rank=14)
 
 
 def coefficients_of(model: TextModel, texts: list[str]) -> Coefficients:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, adapted_model
 
-from gradleak import Client, TextModel, load_model
+from gradleak import Client, TextModel
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.soft.coefficients import Coefficients, Match
 from gradleak.attacks.soft.endings import Endings
@@ -19,10 +19,7 @@ pytest.importorskip("peft")
 
 @pytest.fixture(scope="module")
 def model() -> TextModel:
-    below = tiny_model("llama", "causal-lm", layers=4, width=96)
-    return load_model(
-        below.module, tokenizer=below.tokenizer, task="causal-lm", lora="r=14,targets=query+value,b=0.2"
-    )
+    return adapted_model(layers=4, width=96, rank=14)
 
 
 @pytest.fixture(scope="module")

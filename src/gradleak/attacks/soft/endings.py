@@ -106,7 +106,7 @@ class Endings:
         return best
 
     def _best(self, sentences: Iterator[tuple[int, ...]], coefficients: Coefficients, best: Attempt) -> Attempt:
-        """The first that is proved, or the most alike of them and the best before."""
+        """The first that is proved, or of them and the best before the one with most support."""
         waiting = (tokens for tokens in dict.fromkeys(sentences) if tokens != best[0])
         while some := list(itertools.islice(waiting, TOGETHER)):
             for tokens, match in zip(some, coefficients.matches(some), strict=True):

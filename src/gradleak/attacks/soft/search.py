@@ -312,12 +312,7 @@ def likely_openings(evidence: Evidence, first: Mapping[int, float], count: int, 
                 likeliest[after] = opening
     best_openings = sorted(likeliest.values(), key=lambda opening: opening.total, reverse=True)[:count]
     # First states look all alike, so that two tokens after them say little: what comes next decides.
-    return [opening_of(opening) for opening in best_openings]
-
-
-def opening_of(sentence: Written) -> Written:
-    """The opening that a sentence grew from, with nothing that speaks for or against it."""
-    return Written(sentence.tokens[:OPENING], (0.0,) * (OPENING - 1))
+    return [Written(opening.tokens, (0.0,) * (OPENING - 1)) for opening in best_openings]
 
 
 def _better_half(alive: Sequence[Written], given: int, fewest: int) -> set[tuple[int, ...]]:
