@@ -16,7 +16,7 @@ from gradleak.attacks.contains.calibration import false_alarm_rates, fitted, mov
 from gradleak.attacks.contains.rehearse import rehearsed, without_decay
 from gradleak.attacks.contains.rows import GradientRows, linear_modules
 from gradleak.attacks.contains.scorer import Scorer, Way
-from gradleak.attacks.contains.whitening import Moments, turned
+from gradleak.attacks.evidence.whitening import Moments, turned
 from gradleak.core.budget import Budget
 from gradleak.data.texts import read_data
 from gradleak.updates.client_rule import ClientRule

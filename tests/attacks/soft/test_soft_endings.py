@@ -7,12 +7,14 @@ import torch
 from tiny import TEXTS, adapted_model
 
 from gradleak import Client, TextModel
-from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.soft.coefficients import Coefficients, Match
 from gradleak.attacks.soft.endings import Endings
+from gradleak.attacks.soft.judge import untaught
+from gradleak.attacks.soft.predictions import Predictions, comparison, views_of
 from gradleak.attacks.soft.reading import beginnings
-from gradleak.attacks.soft.rehearsal import UNTAUGHT
+from gradleak.attacks.soft.rehearsal import gradient_of
 from gradleak.attacks.soft.search import Written
+from gradleak.core.budget import Budget
 
 pytest.importorskip("peft")
 
@@ -28,7 +30,13 @@ def known(model: TextModel) -> tuple[list[tuple[int, ...]], Coefficients, Ending
     rows = [tuple(row) for row in model.encode(TEXTS).sentences()]
     tokens = sorted({token for row in rows for token in row[:-1]})
     bag = torch.tensor([token for token in tokens if bool(model.text_tokens[token])])
-    endings = Endings(model, Attribution(model, update), UNTAUGHT, bag, beginnings(model, bag))
+    others = Client(model).update(["Nobody came.", "It rained all day."])
+    names = list(update.tensors)
+    compared = comparison(
+        model, views_of(model, 1), [others.tensors], rows, lambda row: gradient_of(model, [row], names), Budget()
+    )
+    predictions = Predictions.of(model, compared, update.tensors)
+    endings = Endings(model, predictions, untaught(predictions.features), bag, beginnings(model, bag))
     return rows, Coefficients(model, update.tensors, tokens), endings
 
 

@@ -24,7 +24,7 @@ from gradleak.attacks.contains.rehearse import client_size, draw, rehearsed, shr
 from gradleak.attacks.contains.result import Candidate, Containment
 from gradleak.attacks.contains.rows import GradientRows, chosen_matrices
 from gradleak.attacks.contains.scorer import Scorer, Way
-from gradleak.attacks.contains.whitening import Moments
+from gradleak.attacks.evidence.whitening import Moments
 from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradleak.attacks.contains.whitening import Whitening, turned
+from gradleak.attacks.evidence.whitening import Whitening, turned
 
 # Powers that singular values are taken to, and how far AdamW's division by each number's size is undone.
 POWERS, UNDONE = (0.5, 1.0, 1.5), (1.0, 0.5)
@@ -63,11 +63,9 @@ class Scorer:
         found = []
         for ways in choices:
             aims = []
-            for number, (group, (left, right)) in enumerate(zip(self.groups, self.whitening.roots, strict=True)):
+            for number, (group, root) in enumerate(zip(self.groups, self.whitening.roots, strict=True)):
                 way = ways[group]
-                aimed = turned(parts[way.undone][number][0], way.power)
-                aimed = aimed if left is None else left @ aimed
-                aims.append((aimed if right is None else aimed @ right).flatten())
+                aims.append(root.times(turned(parts[way.undone][number][0], way.power)).flatten())
             found.append(torch.cat(aims))
         return found
 

@@ -11,7 +11,7 @@ when the batch has more tokens than the matrix has dimensions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -64,7 +64,7 @@ class Attribution:
         count = len(model.adapter.layers)
         self.model = model
         self.first = count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
-        self.moved = _upper_layers(model, self.first)
+        self.moved = upper_layers(model, self.first, update.tensors)
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
         self.span = joint_span(update.tensors, attention_parts(model, self.first))
         # What the batch's own tokens score on average; 0 if the update holds nothing of these layers.
@@ -162,13 +162,18 @@ def _log_probs(model: TextModel, states: Tensor, ids: Tensor) -> Tensor:
     return logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=2)
 
 
-def _upper_layers(model: TextModel, first: int) -> Any:
-    """A copy of the base model that begins at a layer and takes that layer's input in place of embeddings."""
+def upper_layers(model: TextModel, first: int, moved: Container[str]) -> Any:
+    """A copy of the base model that begins at a layer and takes that layer's input in place of embeddings.
+
+    Of its weights those of these names are its own; the others are the model's.
+    """
     base, family = model.module.base_model, model.adapter.family
     shared = {id(parameter): parameter for parameter in base.parameters()}
     for layer in model.adapter.layers[first:]:
-        for parameter in layer.parameters():
-            shared.pop(id(parameter))
+        above = model.adapter.name_of(layer)
+        for name, parameter in layer.named_parameters():
+            if f"{above}.{name}" in moved:
+                shared.pop(id(parameter))
     upper = copy.deepcopy(base, shared)
     layers = nn.ModuleList(list(upper.get_submodule(family.layers))[first:])
     upper.set_submodule(family.layers, layers)

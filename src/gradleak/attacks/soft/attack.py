@@ -16,9 +16,11 @@ from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.soft.background import Background, background, spots_of
 from gradleak.attacks.soft.directions import observed
-from gradleak.attacks.soft.reading import Read, Reading, SearchSize
-from gradleak.attacks.soft.rehearsal import Distort, Learned, rehearse
-from gradleak.attacks.soft.search import CLOSE
+from gradleak.attacks.soft.open_search import OpenJudge, learn, open_search
+from gradleak.attacks.soft.predictions import COMPARED, SPREAD, Comparison, Predictions, comparison, views_of
+from gradleak.attacks.soft.reading import Read, Reading, SearchSize, beginnings, sure
+from gradleak.attacks.soft.rehearsal import Distort, Learned, gradient_of, rehearse
+from gradleak.attacks.soft.search import CLOSE, distinct
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
@@ -32,8 +34,14 @@ from gradleak.updates.update import Update
 PUBLIC, LONGEST = 100, 40
 # The share of the time that learning what evidence is worth may take.
 REHEARSAL_SHARE = 0.4
+# Of it, the share for learning how gradients spread.
+COMPARING_SHARE = 0.5
 # Distinct tokens of a usual sentence: how many sentences there are, where nobody says.
 USUAL = 14
+# Groups of layers whose predictions are looked at where nothing else shows; the lowest takes no part in the search.
+OPEN_GROUPS = 3
+# Sentences that are tried at most, and by how many deviations those layers must confirm one.
+LIKELIEST, CONFIRMED = 32, 5.0
 # What was learned is kept for so many kinds of updates: the next update of a run needs it again.
 KEPT = 4
 # Randomness of public text and of rehearsals; an answer depends on no other.
@@ -76,6 +84,8 @@ class Soft(Attack):
         budget, progress = context.budget, context.progress
         content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
         context.keep(0, _reconstruction(model, tokens, content, Read(), budget))
+        if not content:
+            return self._read_openly(gradient, tokens, model, context)
         learned = self._learned(gradient, model, len(content), budget, progress) if len(content) > 1 else None
         if learned is None:
             reasons = [] if budget.over else [Reason(kind="states-missing" if content else "tokens-missing")]
@@ -120,14 +130,12 @@ class Soft(Attack):
         general = background(model, spots, public_rows(model, PUBLIC, SEED, progress=progress))
         if observed(general, gradient.tensors) is None:
             return None
-        count = self.options.rehearsals
-        rows = public_rows(model, count * sentences, SEED + 1, most=LONGEST, progress=progress)
-        batches = [rows[n * sentences : (n + 1) * sentences] for n in range(count)]
         learned = rehearse(
             model,
             gradient,
             general,
-            batches,
+            self._compared(gradient, model, sentences, 1, own),
+            self._rehearsed(model, sentences),
             _distort(gradient, model),
             own,
             SEED,
@@ -141,6 +149,79 @@ class Soft(Attack):
             while len(_LEARNED) > KEPT:
                 _LEARNED.popitem(last=False)
         return general, learned
+
+    def _rehearsed(self, model: TextModel, sentences: int) -> list[list[list[int]]]:
+        """Batches of public text that evidence is weighed on."""
+        rows = public_rows(model, self.options.rehearsals * sentences, SEED + 1, most=LONGEST)
+        return [rows[n : n + sentences] for n in range(0, len(rows), sentences)]
+
+    def _compared(
+        self, gradient: Update, model: TextModel, sentences: int, groups: int, budget: Budget
+    ) -> Comparison:
+        """Updates of other public batches, made and distorted as the client makes its own."""
+        rows = public_rows(model, COMPARED * sentences + SPREAD, SEED + 2, most=LONGEST)
+        names, distort = list(gradient.tensors), _distort(gradient, model)
+        batches = [rows[n * sentences : (n + 1) * sentences] for n in range(COMPARED)]
+        return comparison(
+            model,
+            views_of(model, groups),
+            [distort(gradient_of(model, batch, names)) for batch in batches],
+            rows[COMPARED * sentences :],
+            lambda row: gradient_of(model, [row], names),
+            budget.part(COMPARING_SHARE),
+        )
+
+    def _read_openly(
+        self, gradient: Update, tokens: Tokens, model: TextModel, context: AttackContext
+    ) -> Reconstruction:
+        """The sentences of a gradient that names no tokens, by what they explain as predictions."""
+        budget, progress = context.budget, context.progress
+        progress.begin(f"{self.name}: rehearsing on public text", 0)
+        learned = self._learned_openly(gradient, model, budget)
+        if learned is None:
+            reasons = [] if budget.over else [Reason(kind="tokens-missing")]
+            return _reconstruction(model, tokens, [], Read(), budget, reasons)
+        compared, witnesses, judge = learned
+        progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
+        written = open_search(
+            Predictions.of(model, compared, gradient.tensors),
+            judge,
+            beginnings(model, model.text_tokens.nonzero()[:, 0]),
+            self.options.beams,
+            min(self.options.length, model.max_length),
+            budget,
+            lambda grown: progress.advance(0, text=model.decode(grown)),
+        )
+        progress.end()
+        # What a search prefers, it prefers for chance too: layers that had no say in it decide.
+        witness = Predictions.of(model, witnesses, gradient.tensors)
+        likely = [each.best for each in distinct(written)[:LIKELIEST] if sure(each.best)]
+        confirmed = [each for each in likely if witness.testimony(each.tokens) >= CONFIRMED]
+        found = Read(likely=[(each.tokens, each) for each in confirmed[: gradient.known.size]])
+        reasons = [] if confirmed or budget.over else [Reason(kind="tokens-missing")]
+        return _reconstruction(model, tokens, [], found, budget, reasons)
+
+    def _learned_openly(
+        self, gradient: Update, model: TextModel, budget: Budget
+    ) -> tuple[Comparison, Comparison, OpenJudge] | None:
+        """What sentences are searched by, what confirms them, and what evidence is worth."""
+        sentences, names = _sentences(gradient, USUAL), list(gradient.tensors)
+        own = budget.part(REHEARSAL_SHARE)
+        every = self._compared(gradient, model, sentences, OPEN_GROUPS, own)
+        lowest = min((view.first for view in every.views), default=0)
+        compared, witnesses = (
+            every.only(lambda view: view.first > lowest),
+            every.only(lambda view: view.first == lowest),
+        )
+        if not compared.views:
+            return None
+        distort = _distort(gradient, model)
+        rehearsed = (
+            (Predictions.of(model, compared, distort(gradient_of(model, rows, names))), rows)
+            for rows in self._rehearsed(model, sentences)
+        )
+        judge = learn(rehearsed, own)
+        return None if judge is None else (compared, witnesses, judge)
 
 
 _LEARNED: OrderedDict[Any, tuple[Background, Learned]] = OrderedDict()

@@ -9,11 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import end_tokens
 from gradleak.attacks.soft.coefficients import Coefficients, Match
 from gradleak.attacks.soft.judge import Judge
-from gradleak.attacks.soft.rehearsal import labels_along
+from gradleak.attacks.soft.predictions import Predictions, labels_after, labels_along
 from gradleak.attacks.soft.search import Written
 from gradleak.models.text import TextModel
 
@@ -48,13 +47,13 @@ class Endings:
     """Completes sentences, and proves them where the first layer's coefficients are known."""
 
     def __init__(
-        self, model: TextModel, attribution: Attribution, judge: Judge, bag: Tensor, first: Mapping[int, float]
+        self, model: TextModel, predictions: Predictions, judge: Judge, bag: Tensor, first: Mapping[int, float]
     ) -> None:
         allowed = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
         self._tokens = torch.tensor(sorted({*bag.tolist(), *allowed}), device=bag.device)
         self._closing = torch.tensor([token in allowed for token in self._tokens.tolist()], device=bag.device)
         self._vocabulary = model.text_tokens.nonzero()[:, 0]
-        self._attribution, self._judge, self._first = attribution, judge, list(first)[:FIRST]
+        self._predictions, self._judge, self._first = predictions, judge, list(first)[:FIRST]
 
     def likeliest(self, sentence: Written) -> tuple[int, ...]:
         """The sentence with the last token that is likeliest after where it seems to end."""
@@ -134,8 +133,8 @@ class Endings:
     def _any_last(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
         """The sentence with any token of the vocabulary behind it, or in the place of its last, likeliest first."""
         for prefix in (attempt[0], attempt[0][:-1]):
-            labels = labels_along(self._attribution, prefix, self._vocabulary)
-            best = self._judge.without_states(*labels)[-1].topk(min(ANY_LAST, len(self._vocabulary))).indices
+            labels = labels_after(self._predictions, prefix, self._vocabulary)
+            best = self._judge.without_states(*labels)[0].topk(min(ANY_LAST, len(self._vocabulary))).indices
             yield from ((*prefix, int(self._vocabulary[column])) for column in best)
 
     def _anywhere(self, sentence: Written) -> Iterator[tuple[int, ...]]:
@@ -167,7 +166,7 @@ class Endings:
 
     def _values(self, row: Sequence[int]) -> Tensor:
         """How likely each token is to be the last after each place of a row, (places, tokens)."""
-        return self._judge.without_states(*labels_along(self._attribution, row, self._tokens))
+        return self._judge.without_states(*labels_along(self._predictions, row, self._tokens))
 
     def _completed(self, prefix: Sequence[int], values: Tensor, count: int) -> list[tuple[int, ...]]:
         best = values.topk(min(count, len(values))).indices.tolist()

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.exact.decoders import recover_decoder
-from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import first_tokens
 from gradleak.attacks.soft.background import Background
 from gradleak.attacks.soft.coefficients import Coefficients, solvable
@@ -17,7 +16,8 @@ from gradleak.attacks.soft.continuations import usual_scores
 from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.endings import NEARLY, Attempt, Endings
 from gradleak.attacks.soft.likeness import Reach
-from gradleak.attacks.soft.rehearsal import Learned, gradient_of, reader_of
+from gradleak.attacks.soft.predictions import BagReader, Predictions
+from gradleak.attacks.soft.rehearsal import Learned, gradient_of
 from gradleak.attacks.soft.search import (
     OPENING,
     PAIRS,
@@ -117,13 +117,14 @@ class Reading:
         if seen is None or len(inner) < 2:
             return False
         rest = Update(self.left, self.gradient.manifest)
-        attribution, tokens = Attribution(self.model, rest), torch.tensor(inner, device=self.model.device)
+        predictions = Predictions.of(self.model, self.learned.compared, self.left)
+        tokens = torch.tensor(inner, device=self.model.device)
         first = beginnings(self.model, tokens)
-        endings = Endings(self.model, attribution, self.learned.judge, tokens, first)
+        endings = Endings(self.model, predictions, self.learned.judge, tokens, first)
         if self._take_out(self._proofs(endings, [[each] for each in self._within_the_rank(rest)], repair=False)):
             return True
         usual = usual_scores(self.model, seen, tokens, 0)
-        evidence = Evidence(self.model, seen, self.learned.judge, reader_of(attribution, tokens), tokens, usual)
+        evidence = Evidence(self.model, seen, self.learned.judge, BagReader(predictions, tokens), tokens, usual)
         proved = len(self.found.proved)
         groups = self.size.groups or self.size.of(OPENINGS, proved)
         openings = likely_openings(evidence, first, groups, PAIRS * max(1, self.size.sentences - proved))
@@ -167,7 +168,7 @@ class Reading:
         strong = [of_one for of_one in grown if _worth(of_one[0])][: self.size.of(TRIED, len(self.found.proved))]
         if strong:
             best = distinct([of_one[0] for of_one in strong])
-            self.found.likely = [(endings.likeliest(each), each.best) for each in best if _sure(each.best)]
+            self.found.likely = [(endings.likeliest(each), each.best) for each in best if sure(each.best)]
             keep(self.found)
         return strong
 
@@ -283,7 +284,8 @@ def _worth(sentence: Written) -> bool:
     return sentence.best.total >= LEAST_TOTAL or sentence.reach.value >= LEAST_REACH
 
 
-def _sure(sentence: Written) -> bool:
+def sure(sentence: Written) -> bool:
+    """Whether enough speaks for a sentence that is not proved to give it."""
     return sentence.total >= LEAST_TOTAL and sentence.total >= LEAST_MEAN * max(1, len(sentence.values) - 2)
 
 

@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradleak.attacks.film.attribution import Attribution
-from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.soft.background import Background
 from gradleak.attacks.soft.coefficients import Coefficients, solvable
 from gradleak.attacks.soft.continuations import branches, usual_scores
 from gradleak.attacks.soft.directions import observed
-from gradleak.attacks.soft.judge import Judge, learn
+from gradleak.attacks.soft.judge import Judge, learn, untaught
 from gradleak.attacks.soft.likeness import Likeness
 from gradleak.attacks.soft.likeness import examples as beginnings_of
 from gradleak.attacks.soft.likeness import learn as learn_likeness
+from gradleak.attacks.soft.predictions import BagReader, Comparison, Predictions, labels_along
 from gradleak.attacks.soft.search import CLOSE, Evidence
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
@@ -56,12 +55,12 @@ class Examples:
     scores: Tensor
     usual: Tensor
     log_probs: Tensor
-    shares: Tensor
+    explained: Tensor
     right: Tensor
 
     @staticmethod
     def judge(examples: Sequence[Examples]) -> Judge:
-        columns = ("scores", "usual", "log_probs", "shares", "right")
+        columns = ("scores", "usual", "log_probs", "explained", "right")
         return learn(*(torch.cat([getattr(each, name) for each in examples]) for name in columns))
 
 
@@ -69,6 +68,7 @@ class Examples:
 class Learned:
     """What the evidence of an update is worth: of tokens after a prefix, and of their coefficients, if it has any."""
 
+    compared: Comparison
     judge: Judge
     likeness: Likeness | None
 
@@ -77,6 +77,7 @@ def rehearse(
     model: TextModel,
     update: Update,
     background: Background,
+    compared: Comparison,
     batches: Sequence[Rows],
     distort: Distort,
     budget: Budget,
@@ -100,21 +101,23 @@ def rehearse(
         if seen is None:
             return None
         bag = torch.tensor(sorted({token for row in rows for token in row[:-1]}), device=model.device)
-        attribution = Attribution(model, made)
+        predictions = Predictions.of(model, compared, made.tensors)
         usual = usual_scores(model, seen, bag, seed)
-        examples += _asked(model, rows, bag, usual, seen.scores, background, attribution, chance)
+        examples += _asked(model, rows, bag, usual, seen.scores, background, predictions, chance)
         if solvable(model, made.tensors, bag):
             alike.append(beginnings_of(Coefficients(model, made.tensors, bag.tolist()), rows, chance))
-        stages.append((rows, Evidence(model, seen, UNTAUGHT, reader_of(attribution, bag), bag, usual)))
+        stages.append(
+            (rows, Evidence(model, seen, untaught(predictions.features), BagReader(predictions, bag), bag, usual))
+        )
         show(number + 1)
     if not examples:
         return None
     first = Examples.judge(examples)
     for rows, evidence in stages:
         if budget.over:
-            return Learned(first, _likeness(alike))
+            return Learned(compared, first, _likeness(alike))
         examples += list(_astray(rows, replace(evidence, judge=first), chance))
-    return Learned(Examples.judge(examples), _likeness(alike))
+    return Learned(compared, Examples.judge(examples), _likeness(alike))
 
 
 def _likeness(examples: Sequence[tuple[Tensor, Tensor]]) -> Likeness | None:
@@ -125,11 +128,6 @@ def _likeness(examples: Sequence[tuple[Tensor, Tensor]]) -> Likeness | None:
     return learn_likeness(features, right) if 0 < int(right.sum()) < len(right) else None
 
 
-def reader_of(attribution: Attribution, bag: Tensor) -> UpdateReader | ModelReader:
-    """Reads by the update too, where it holds something of the upper layers."""
-    return UpdateReader(attribution, bag) if attribution.unit else ModelReader(attribution.model, bag)
-
-
 def _asked(
     model: TextModel,
     rows: Rows,
@@ -137,16 +135,16 @@ def _asked(
     usual: Tensor,
     scores: Callable[[Sequence[Tensor]], Tensor],
     background: Background,
-    attribution: Attribution,
+    predictions: Predictions,
     chance: random.Random,
 ) -> list[Examples]:
     examples = []
     for row, tokens, true in _questions(rows, chance):
         columns = torch.searchsorted(bag, torch.tensor([t for own in tokens for t in own], device=bag.device))
         places = torch.tensor([place for place, own in enumerate(tokens) for _ in own])
-        log_probs, shares = labels_along(attribution, row, bag)
+        log_probs, explained = labels_along(predictions, row, bag)
         states = branches(model, background.spots, row, tokens)
-        labels = log_probs[places, columns], shares[places, columns]
+        labels = log_probs[places, columns], explained[places, columns]
         examples.append(Examples(scores(states), usual[columns], *labels, torch.tensor(true)))
     return examples
 
@@ -201,17 +199,3 @@ def _astray(rows: Rows, evidence: Evidence, chance: random.Random) -> Iterator[E
         ]
         last_tokens = torch.tensor([prefix[-1] for prefix in prefixes], device=evidence.bag.device)
         labels = evidence.reader.further(torch.arange(len(prefixes)), last_tokens)
-
-
-@torch.no_grad()
-def labels_along(attribution: Attribution, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability among the bag and share of each token of the bag after each place of a row, (places, bag)."""
-    model = attribution.model
-    ids = torch.tensor([row], device=model.device)
-    head = model.module.get_output_embeddings().weight.detach()[bag]
-    plain, moved = ((state[0] @ head.T).log_softmax(dim=-1) for state in attribution.reading().states(ids))
-    return plain, (moved - plain) / (attribution.unit or 1.0)
-
-
-# Chooses what is looked at more closely while nothing is learned yet.
-UNTAUGHT = Judge(torch.zeros(0), torch.zeros(0), torch.zeros(0), 0.0, torch.tensor([1.0, 8.0, 0.0]))

@@ -1,8 +1,8 @@
 """Sentences of a language model's batch, grown token by token along the evidence of an update.
 
 Beams are shared out among different openings, so that sentences of a batch do not crowd each other out. The language
-model and the explained shares choose which tokens are looked at more closely after each prefix; the states of these
-decide.
+model and what tokens explain of the update choose which tokens are looked at more closely after each prefix; the
+states of these decide.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.soft.continuations import continued
 from gradleak.attacks.soft.directions import Observed
 from gradleak.attacks.soft.judge import Judge
 from gradleak.attacks.soft.likeness import NOT_COMPARED, Reach
+from gradleak.attacks.soft.predictions import BagReader
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
@@ -52,7 +52,7 @@ AT_ONCE = 2048
 
 @dataclass(frozen=True)
 class Look:
-    """Which tokens are looked at closely after a prefix, going by language model and shares alone.
+    """Which tokens are looked at closely after a prefix, going by language model and predictions alone.
 
     Those whose log-probability is no further than `margin` below that of the likeliest, within two bounds.
     """
@@ -79,7 +79,7 @@ class Look:
             width *= 2
 
 
-# After a few tokens language model and shares have the right one among three nearly always; before they are blind.
+# After a few tokens language model and predictions have the right one among three nearly always, before hardly ever.
 CLOSE, EARLY, FIRST = Look(3.5, 2, 8), Look(5.0, 4, 16), Look(6.0, 8, 32)
 # The length up to which it is early.
 EARLY_UNTIL = 5
@@ -134,21 +134,21 @@ class Evidence:
     model: TextModel
     observed: Observed
     judge: Judge
-    reader: UpdateReader | ModelReader
+    reader: BagReader
     bag: Tensor
     usual: Tensor
     """The scores of the bag's tokens after nonsense."""
 
     def after(
-        self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, shares: Tensor, look: Look
+        self, prefixes: Sequence[tuple[int, ...]], log_probs: Tensor, explained: Tensor, look: Look
     ) -> list[list[Choice]]:
         """What may come after each prefix.
 
         The prefixes are what the reader has just read, and the others what it made of them.
         """
         found: list[list[Choice]] = [[] for _ in prefixes]
-        for rows, columns, scores in self.closer(log_probs, shares, look):
-            own = log_probs[rows[:, None], columns], shares[rows[:, None], columns]
+        for rows, columns, scores in self.closer(log_probs, explained, look):
+            own = log_probs[rows[:, None], columns], explained[rows[:, None], columns]
             values = self.judge(scores, self.usual[columns], *own)
             # A token twice in a row has nearly the state of the first, so it would fit wherever that does.
             last = torch.tensor([prefixes[row][-1] for row in rows.tolist()], device=self.bag.device)[:, None]
@@ -161,12 +161,12 @@ class Evidence:
                 found[row] = [Choice(*each) for each in zip(*of_row, strict=True) if each[1] > float("-inf")]
         return found
 
-    def closer(self, log_probs: Tensor, shares: Tensor, look: Look) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def closer(self, log_probs: Tensor, explained: Tensor, look: Look) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """The columns that are looked at after what the reader has read, and their scores, row by row.
 
         They are (rows), (rows, columns) and (rows, columns, spots).
         """
-        for alike, columns in look.at(self.judge.without_states(log_probs, shares)):
+        for alike, columns in look.at(self.judge.without_states(log_probs, explained)):
             for some in torch.arange(len(alike)).split(max(1, AT_ONCE // columns.shape[1])):
                 cache = copy.deepcopy(self.reader.cache)
                 cache.batch_select_indices(alike[some])
@@ -200,12 +200,12 @@ def search(
     given = len(alive[0].tokens)
     ended: dict[tuple[int, ...], list[Written]] = defaultdict(list)
     reached: dict[tuple[int, ...], list[float]] = defaultdict(list)
-    log_probs, shares = evidence.reader.first(torch.tensor([s.tokens for s in alive], device=evidence.bag.device))
+    log_probs, explained = evidence.reader.first(torch.tensor([s.tokens for s in alive], device=evidence.bag.device))
     for size in range(given, length):
         if budget.tick():
             break
         choices = evidence.after(
-            [sentence.tokens for sentence in alive], log_probs, shares, EARLY if size < EARLY_UNTIL else close
+            [sentence.tokens for sentence in alive], log_probs, explained, EARLY if size < EARLY_UNTIL else close
         )
         picked = _pick(alive, choices, beams, given)
         grown = [sentence for _, sentence in picked]
@@ -231,7 +231,7 @@ def search(
         show(max(alive, key=lambda sentence: sentence.total).tokens)
         rows = torch.tensor([picked[n][0] for n in going], device=evidence.bag.device)
         tokens = torch.tensor([sentence.tokens[-1] for sentence in alive], device=evidence.bag.device)
-        log_probs, shares = evidence.reader.further(rows, tokens)
+        log_probs, explained = evidence.reader.further(rows, tokens)
     for sentence in alive:
         ended[sentence.tokens[:given]].append(sentence)
     ordered = [sorted(own, key=_strength, reverse=True) for own in ended.values()]
@@ -284,7 +284,7 @@ def likely_openings(evidence: Evidence, first: Mapping[int, float], count: int, 
     """
     bag = evidence.bag
     ids = torch.tensor(list(first), device=bag.device)
-    # After a first token language model and shares are blind, and only states tell.
+    # After a first token language model and predictions are blind, and only states tell.
     everywhere = Look(float("inf"), len(bag), len(bag))
     choices = evidence.after([(token,) for token in first], *evidence.reader.first(ids[:, None]), everywhere)
     weight = float(evidence.judge.few[0])

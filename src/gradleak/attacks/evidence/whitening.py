@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,23 +50,32 @@ class Moments:
         return (mean.square() + variance / together).sqrt().float()
 
     def whitening(self) -> Whitening:
-        return Whitening(self.shapes, [(_inverse_root(left), _inverse_root(right)) for left, right in self._sides])
+        roots = [Root(_inverse_root(left), _inverse_root(right)) for left, right in self._sides]
+        return Whitening(self.shapes, roots)
+
+
+class Root(NamedTuple):
+    """The inverse roots of a matrix's two sides; None for a side that stays as it is."""
+
+    left: Tensor | None = None
+    right: Tensor | None = None
+
+    def times(self, part: Tensor) -> Tensor:
+        """The matrix between its roots."""
+        part = part if self.right is None else part @ self.right
+        return part if self.left is None else self.left @ part
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """Both sides' inverse roots of every matrix; None for a side that stays as it is."""
+    """The inverse roots of every matrix."""
 
     shapes: list[tuple[int, int]]
-    roots: list[tuple[Tensor | None, Tensor | None]]
+    roots: list[Root]
 
     def parts(self, rows: Tensor) -> list[Tensor]:
         """Rows as whitened matrices, (rows, height, width) each."""
-        whitened = []
-        for part, (left, right) in zip(split(rows, self.shapes), self.roots, strict=True):
-            part = part if right is None else part @ right
-            whitened.append(part if left is None else left @ part)
-        return whitened
+        return [root.times(part) for part, root in zip(split(rows, self.shapes), self.roots, strict=True)]
 
 
 def split(rows: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
