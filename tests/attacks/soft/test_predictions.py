@@ -65,7 +65,7 @@ def test_predictions_of_the_batch_explain_one_each_on_average(
     known: tuple[TextModel, list[list[int]], Comparison, Predictions],
 ) -> None:
     """The update is the mean of their gradients, so along its inverse they rise by one unit on average."""
-    model, rows, compared, predictions = known
+    _, rows, compared, predictions = known
     for number, view in enumerate(compared.views):
         risen = []
         for row in rows:
@@ -79,7 +79,7 @@ def test_predictions_of_the_batch_explain_one_each_on_average(
 
 
 def test_the_model_itself_is_not_moved(known: tuple[TextModel, list[list[int]], Comparison, Predictions]) -> None:
-    model, rows, compared, predictions = known
+    model, rows, compared, _ = known
     before = {name: weight.detach().clone() for name, weight in model.parameters().items()}
     Predictions.of(model, compared, Client(model).update(TEXTS).tensors).along(rows[0])
     assert all(torch.equal(before[name], weight) for name, weight in model.parameters().items())
@@ -118,7 +118,7 @@ def test_a_forked_reading_leaves_the_first_as_it_was(
 def test_right_tokens_stand_above_what_chance_explains(
     known: tuple[TextModel, list[list[int]], Comparison, Predictions],
 ) -> None:
-    model, rows, compared, predictions = known
+    _, rows, _, predictions = known
     bag = torch.tensor(sorted({token for row in rows for token in row}))
     right, wrong = [], []
     for row in rows:

@@ -209,10 +209,8 @@ class Soft(Attack):
         own = budget.part(REHEARSAL_SHARE)
         every = self._compared(gradient, model, sentences, OPEN_GROUPS, own)
         lowest = min((view.first for view in every.views), default=0)
-        compared, witnesses = (
-            every.only(lambda view: view.first > lowest),
-            every.only(lambda view: view.first == lowest),
-        )
+        compared = every.only(lambda view: view.first > lowest)
+        witnesses = every.only(lambda view: view.first == lowest)
         if not compared.views:
             return None
         distort = _distort(gradient, model)

@@ -30,8 +30,8 @@ ROUGHLY = 0.5
 # How much of its weight the language model keeps while sentences are compared: at first fluent text is always
 # likelier than the batch's, and there is more of it than any search holds.
 FLUENCY = 0.3
-# Continuations of one sentence that are looked at, and how many times the usual number of beams go on after the third,
-# fourth, … token.
+# Continuations of one sentence that are looked at, and how many times the usual number of beams go on after the
+# third, fourth, … token.
 CONTINUED, BEAMS = 16, (4, 3, 2)
 # Sentences with the same tokens from the second to the fourth that go on, and the last tokens in which they differ.
 OF_ONE, ALIKE_IN = 16, 3

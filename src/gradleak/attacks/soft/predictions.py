@@ -199,7 +199,7 @@ class Predictions:
 
     def testimony(self, row: Sequence[int]) -> float:
         """How many deviations a whole sentence explains above chance: all its predictions but the first together."""
-        log_probs, explained = labels_along(self, row[:-1], torch.arange(len(self.outputs), device=self.model.device))
+        _, explained = labels_along(self, row[:-1], torch.arange(len(self.outputs), device=self.model.device))
         labels = torch.tensor(row[1:], device=self.model.device)[:, None, None].expand(-1, 1, self.features)
         deviations = explained.gather(1, labels)[1:, 0, 1::FEATURES]
         return float(deviations.mean(dim=1).sum()) / max(1, len(deviations)) ** 0.5
