@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import TEXTS, adapted_model, tiny_model
 
-from gradleak import Client, GradleakError, TextModel, attack
+from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.soft.coefficients import Coefficients
 from gradleak.attacks.soft.reading import without
@@ -80,6 +80,17 @@ def test_a_budget_ends_it(model: TextModel) -> None:
     (found,) = attack(Client(model).update(TEXTS), model, "soft", budget="0.2s", rehearsals=50)
     assert found.status == "budget-exhausted"
     assert found.bag
+
+
+def test_in_the_first_round_nothing_is_made_up() -> None:
+    """A model that knows no language can be led by chance alone: what layers beside the search do not confirm is kept."""
+    below = tiny_model("llama", "causal-lm", layers=6, width=64)
+    lora = "r=8,targets=query+value,b=0"
+    fresh = load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora=lora)
+    (found,) = attack(Client(fresh).update(TEXTS), fresh, "soft", beams=4, rehearsals=1)
+    assert not found.bag
+    assert not found.sentences
+    assert "tokens-missing" in [reason.kind for reason in found.reasons]
 
 
 def test_auto_takes_it_for_adapters(model: TextModel) -> None:

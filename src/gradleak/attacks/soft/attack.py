@@ -16,11 +16,11 @@ from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.soft.background import Background, background, spots_of
 from gradleak.attacks.soft.directions import observed
-from gradleak.attacks.soft.open_search import OpenJudge, learn, open_search
+from gradleak.attacks.soft.open_search import LIKELIEST, OpenJudge, learn, open_search
 from gradleak.attacks.soft.predictions import COMPARED, SPREAD, Comparison, Predictions, comparison, views_of
 from gradleak.attacks.soft.reading import Read, Reading, SearchSize, beginnings, sure
 from gradleak.attacks.soft.rehearsal import Distort, Learned, gradient_of, rehearse
-from gradleak.attacks.soft.search import CLOSE, distinct
+from gradleak.attacks.soft.search import CLOSE, Written, distinct
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
@@ -40,8 +40,8 @@ COMPARING_SHARE = 0.5
 USUAL = 14
 # Groups of layers whose predictions are looked at where nothing else shows; the lowest takes no part in the search.
 OPEN_GROUPS = 3
-# Sentences that are tried at most, and by how many deviations those layers must confirm one.
-LIKELIEST, CONFIRMED = 32, 5.0
+# By how many deviations those layers must confirm a sentence.
+CONFIRMED = 5.0
 # What was learned is kept for so many kinds of updates: the next update of a run needs it again.
 KEPT = 4
 # Randomness of public text and of rehearsals; an answer depends on no other.
@@ -183,6 +183,16 @@ class Soft(Attack):
             return _reconstruction(model, tokens, [], Read(), budget, reasons)
         compared, witnesses, judge = learned
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
+        # What a search prefers, it prefers for chance too: layers that had no say in it decide.
+        witness = Predictions.of(model, witnesses, gradient.tensors)
+        said: dict[tuple[int, ...], bool] = {}
+
+        def confirmed(sentence: Written) -> bool:
+            tokens = sentence.best.tokens
+            if tokens not in said:
+                said[tokens] = len(tokens) > 1 and witness.testimony(tokens) >= CONFIRMED
+            return said[tokens]
+
         written = open_search(
             Predictions.of(model, compared, gradient.tensors),
             judge,
@@ -190,15 +200,13 @@ class Soft(Attack):
             self.options.beams,
             min(self.options.length, model.max_length),
             budget,
+            confirmed,
             lambda grown: progress.advance(0, text=model.decode(grown)),
         )
         progress.end()
-        # What a search prefers, it prefers for chance too: layers that had no say in it decide.
-        witness = Predictions.of(model, witnesses, gradient.tensors)
-        likely = [each.best for each in distinct(written)[:LIKELIEST] if sure(each.best)]
-        confirmed = [each for each in likely if witness.testimony(each.tokens) >= CONFIRMED]
-        found = Read(likely=[(each.tokens, each) for each in confirmed[: gradient.known.size]])
-        reasons = [] if confirmed or budget.over else [Reason(kind="tokens-missing")]
+        likely = [each.best for each in distinct(written)[:LIKELIEST] if sure(each.best) and confirmed(each)]
+        found = Read(likely=[(each.tokens, each) for each in likely[: gradient.known.size]])
+        reasons = [] if likely or budget.over else [Reason(kind="tokens-missing")]
         return _reconstruction(model, tokens, [], found, budget, reasons)
 
     def _learned_openly(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradleak.attacks.soft.judge import UNLIKELY, fitted, labels_of, weighed
 from gradleak.attacks.soft.predictions import DEVIATIONS, FEATURES, LIKELY, Predictions, Seen
-from gradleak.attacks.soft.search import Written, loops
+from gradleak.attacks.soft.search import Written, distinct, loops
 from gradleak.core.budget import Budget
 
 # First tokens that are tried with any second, and second tokens that are looked at for every beam.
@@ -37,6 +37,8 @@ CONTINUED, BEAMS = 16, (4, 3, 2)
 OF_ONE, ALIKE_IN = 16, 3
 # A sentence is given up once it has fallen so far below its best, or nothing speaks for it after so many tokens.
 GIVE_UP, NOTHING, LONG_ENOUGH = 8.0, -2.0, 6
+# After so many tokens, again and again, so many of the best sentences are asked to be confirmed.
+CHECKED, LIKELIEST = 12, 16
 # Sentences that are read at once.
 AT_ONCE = 256
 
@@ -116,9 +118,14 @@ def open_search(
     beams: int,
     length: int,
     budget: Budget,
+    confirmed: Callable[[Written], bool],
     show: Callable[[Sequence[int]], None] = lambda tokens: None,
 ) -> list[Written]:
-    """Sentences that begin with one of these tokens, given with their log-probabilities; most evidence first."""
+    """Sentences that begin with one of these tokens, given with their log-probabilities; most evidence first.
+
+    `confirmed` says whether something that had no part in the search speaks for a sentence too. If it does for none
+    of the best, there is nothing to be read.
+    """
     alive = _picked(_opened(predictions, judge, first, SECONDS * beams, budget), BEAMS[0] * beams)
     ended: list[Written] = []
     if not alive:
@@ -141,6 +148,8 @@ def open_search(
                 going.append((row, sentence))
         sentences = [sentence for _, sentence in going]
         if not going:
+            break
+        if size % CHECKED == 0 and not any(map(confirmed, distinct([*ended, *sentences])[:LIKELIEST])):
             break
         show(max(sentences, key=lambda sentence: sentence.total).tokens)
         reading.keep(torch.tensor([row for row, _ in going], device=device))
