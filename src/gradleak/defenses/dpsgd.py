@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.accounting import LEAST_NOISE, MOST_NOISE, closed_form, noise_for, spent
@@ -136,6 +136,7 @@ def _private_gradient(
     for name, parameter in local.module.named_parameters():
         parameter.requires_grad_(name in wanted)
     _capture_where_parameters_are(local)
+    _teach_scaled_tables(local, GradSampleModule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
         sampled = GradSampleModule(local.module, loss_reduction="mean", strict=False)
@@ -161,6 +162,34 @@ def _capture_where_parameters_are(model: Target) -> None:
             module.training = True
 
 
+def _teach_scaled_tables(model: Target, library: Any) -> None:
+    """Opacus knows tables by their exact class. One that gives a multiple of its rows has that multiple as gradient.
+
+    Tables that are read in a way of their own are refused, as Opacus would fail on them.
+    """
+    names = {parameter: name for name, parameter in model.module.named_parameters() if parameter.requires_grad}
+    for table in model.module.modules():
+        if not isinstance(table, nn.Embedding) or type(table) is nn.Embedding or table.weight not in names:
+            continue
+        if not hasattr(table, "embed_scale"):
+            raise _inseparable(names[table.weight])
+        library.GRAD_SAMPLERS[type(table)] = _scaled_samples
+
+
+def _scaled_samples(table: Any, seen: list[Tensor], backward: Tensor) -> dict[nn.Parameter, Tensor]:
+    from opacus.grad_sample.embedding import compute_embedding_grad_sample
+
+    samples: dict[nn.Parameter, Tensor] = compute_embedding_grad_sample(table, seen, backward * table.embed_scale)
+    return samples
+
+
+def _inseparable(name: str) -> GradleakError:
+    return GradleakError(
+        f"dpsgd: Opacus cannot separate what single sentences add to {name}; freeze it: "
+        f"frozen:parts=none,names={name}"
+    )
+
+
 def _sample(parameter: Tensor) -> Any:
     """What Opacus computed: one gradient per sentence."""
     return getattr(parameter, "grad_sample", None)
@@ -170,7 +199,4 @@ def _check_sentences(parameters: Mapping[str, Tensor], sentences: int) -> None:
     for name, parameter in parameters.items():
         samples = _sample(parameter)
         if isinstance(samples, list) or len(samples) != sentences:
-            raise GradleakError(
-                f"dpsgd: Opacus cannot separate what single sentences add to {name}; freeze it: "
-                f"frozen:parts=none,names={name}"
-            )
+            raise _inseparable(name)

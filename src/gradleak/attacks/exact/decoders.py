@@ -99,7 +99,8 @@ def _positions(model: TextModel, update: Update) -> range:
         return range(model.max_length)
     sizes = gradient.norm(dim=1)
     used = (sizes > ROW_NOISE * sizes.max()).nonzero()
-    return range(int(used.min()), int(used.max()) + 1)
+    first = model.adapter.family.first_position
+    return range(int(used.min()) - first, int(used.max()) + 1 - first)
 
 
 def _last_tokens(model: TextModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:

@@ -208,8 +208,8 @@ def labels_along(attribution: Attribution, row: Sequence[int], bag: Tensor) -> t
     """Log-probability among the bag and share of each token of the bag after each place of a row, (places, bag)."""
     model = attribution.model
     ids = torch.tensor([row], device=model.device)
-    head = model.module.get_output_embeddings().weight.detach()[bag]
-    plain, moved = ((state[0] @ head.T).log_softmax(dim=-1) for state in attribution.reading().states(ids))
+    states = attribution.reading().states(ids)
+    plain, moved = (model.output_logits(state[0], bag).log_softmax(dim=-1) for state in states)
     return plain, (moved - plain) / (attribution.unit or 1.0)
 
 
