@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from tiny import CASES, tiny_model
+from tiny import ALL_CASES, CASES, tiny_model
 
 from gradleak import TextModel, load_model
 
@@ -54,7 +54,13 @@ def minilm() -> TextModel:
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def tiny(request: pytest.FixtureRequest) -> TextModel:
-    """One supported family and task after the other, with random weights."""
+    """One family and task after the other, with random weights: those whose architectures differ most."""
+    return tiny_model(*request.param)
+
+
+@pytest.fixture(scope="session", params=ALL_CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def any_tiny(request: pytest.FixtureRequest) -> TextModel:
+    """Every supported family and task, for tests that take milliseconds."""
     return tiny_model(*request.param)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from tiny import CASES, TEXTS, bare_update, secret_of, tiny_model, tiny_module, tiny_tokenizer, wide_model
+from tiny import ALL_CASES, TEXTS, bare_update, secret_of, tiny_model, tiny_module, tiny_tokenizer, wide_model
 
 from gradleak import Client, TextModel, attack, load_model
 from gradleak.attacks.exact.attack import recover
@@ -19,7 +19,7 @@ def quiet(text: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_recovers_whole_batches_of_every_family(case: tuple[str, str]) -> None:
     model = wide_model(*case)
     (found,) = attack(bare_update(model, TEXTS), model, "exact")
