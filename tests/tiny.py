@@ -181,6 +181,18 @@ CONFIGS |= {
         attention_types=[[["global", "local"][number % 2 : number % 2 + 1], 1] for number in range(layers)],
         bos_token_id=0, eos_token_id=1, pad_token_id=1,
     ),
+    "xlm-roberta": lambda *sizes: transformers.XLMRobertaConfig(**usual_sizes(*sizes), pad_token_id=1),
+    "camembert": lambda *sizes: transformers.CamembertConfig(**usual_sizes(*sizes), pad_token_id=1),
+    "electra": lambda *sizes: transformers.ElectraConfig(**usual_sizes(*sizes), embedding_size=3 * sizes[2] // 4),
+    "albert": lambda *sizes: transformers.AlbertConfig(**usual_sizes(*sizes), embedding_size=3 * sizes[2] // 4),
+    "deberta-v2": lambda *sizes: transformers.DebertaV2Config(  # as version 3 has them
+        **usual_sizes(*sizes), relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm",
+        share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0,
+    ),
+    "modernbert": lambda *sizes: transformers.ModernBertConfig(
+        **usual_sizes(*sizes), pad_token_id=0, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
+        local_attention=WINDOW, global_attn_every_n_layers=2,
+    ),
 }  # fmt: skip
 # Those that tests/models, the comparison of engines and a test of their own run through.
 NEW_CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks if (name, task) not in CASES]

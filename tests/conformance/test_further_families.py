@@ -16,14 +16,16 @@ from gradleak.matching.engine import FactorEngine
 
 # Every defence but DP-SGD, which has a test of its own on all families.
 SETTINGS = {
-    "frozen": "frozen", "layers": "layers:send=2", "mask": "mask:ratio=0.5", "noise": "noise:sigma=0.001",
+    "frozen": "frozen", "layers": "layers:send=1", "mask": "mask:ratio=0.5", "noise": "noise:sigma=0.001",
     "prune": "prune:ratio=0.5", "quantize": "quantize:bits=8", "sign": "sign",
 }  # fmt: skip
 QUICK = {"steps": 2, "init_draws": 2, "init_orders": 0, "discrete_every": 0, "prior": "none", "polish": 0}
 # Parameters that no rule reads, and why: they are matched by plain autograd.
-PLAIN: dict[str, str] = {}
+# DeBERTa's relative positions go through the query and key matrices, once for all sentences.
+PLAIN = {"deberta-v2": ("query_proj", "key_proj", "rel_embeddings", "encoder.LayerNorm")}
 
 every_family = pytest.mark.parametrize("case", NEW_CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no fast rule")
 
 
 def labels_of(model: TextModel, count: int) -> list[int] | None:
@@ -51,8 +53,9 @@ def test_every_parameter_has_a_rule_or_is_known_to_have_none(case: tuple[str, st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = FactorEngine(model, [update.tensors], Distance("cosine"), tokens=32)
-    assert all(PLAIN.get(case[0], "nothing") in name for name in engine.plain_names)
-    assert bool(engine.plain_names) == (case[0] in PLAIN)
+    known = PLAIN.get(case[0], ())
+    assert all(any(part in name for part in known) for name in engine.plain_names)
+    assert bool(engine.plain_names) == bool(known)
 
 
 @every_family
@@ -81,5 +84,8 @@ def test_lora_is_read(case: tuple[str, str]) -> None:
     told = model.content(row if model.task == "classification" else row[:-1])
     (bag,), (found,) = attack(update, model, "bag"), attack(update, model, "exact")
     assert set(model.tokenizer.convert_ids_to_tokens(told)) <= set(bag.bag)
+    if model.adapter.shared:  # the matrices of attention see mixed tokens only together with those of the first run
+        assert [reason.kind for reason in found.reasons] == ["matrix-missing"]
+        return
     assert [sentence.tokens for sentence in found.sentences] == [told]
     assert all(sentence.certified == (model.task == "classification") for sentence in found.sentences)

@@ -8,6 +8,8 @@ from exactly import in_full_precision
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tiny import CASES, NEW_CASES, TEXTS, tiny_model
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+from transformers.models.modernbert import modeling_modernbert as modernbert
 
 from gradleak import Client
 from gradleak.matching import engine as engine_module
@@ -32,6 +34,8 @@ def _softmax_in_full_precision(monkeypatch):
     """The library's Llama attention takes its softmax in fp32 even in an fp64 model."""
     softmax = torch.nn.functional.softmax
     monkeypatch.setattr(torch.nn.functional, "softmax", lambda x, dim=None, dtype=None: softmax(x, dim=dim))
+    # ModernBERT turns queries and keys in fp32, Llama as they are.
+    monkeypatch.setattr(modernbert, "apply_rotary_pos_emb", apply_rotary_pos_emb)
 
 
 def random_dummies(model, batches, seed, copies):

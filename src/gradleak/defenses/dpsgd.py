@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -136,10 +137,10 @@ def _private_gradient(
     for name, parameter in local.module.named_parameters():
         parameter.requires_grad_(name in wanted)
     _capture_where_parameters_are(local)
-    _teach_scaled_tables(local, GradSampleModule)
+    sampler = _sampler(local, GradSampleModule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
-        sampled = GradSampleModule(local.module, loss_reduction="mean", strict=False)
+        sampled = sampler(local.module, loss_reduction="mean", strict=False)
         local.example_losses(batch, targets).mean().backward()
         reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
         _check_sentences(reached, len(batch))
@@ -162,25 +163,36 @@ def _capture_where_parameters_are(model: Target) -> None:
             module.training = True
 
 
-def _teach_scaled_tables(model: Target, library: Any) -> None:
-    """Opacus knows tables by their exact class. One that gives a multiple of its rows has that multiple as gradient.
+def _sampler(model: Target, library: Any) -> Any:
+    """Opacus' sampler, which knows layers by their exact class, with what it lacks of those that the model has.
 
     Tables that are read in a way of their own are refused, as Opacus would fail on them.
     """
+    known = {**library.GRAD_SAMPLERS, nn.LayerNorm: functools.partial(_norm_samples, library.GRAD_SAMPLERS)}
     names = {parameter: name for name, parameter in model.module.named_parameters() if parameter.requires_grad}
     for table in model.module.modules():
         if not isinstance(table, nn.Embedding) or type(table) is nn.Embedding or table.weight not in names:
             continue
         if not hasattr(table, "embed_scale"):
             raise _inseparable(names[table.weight])
-        library.GRAD_SAMPLERS[type(table)] = _scaled_samples
+        known[type(table)] = functools.partial(_scaled_samples, library.GRAD_SAMPLERS)
+    return type("Sampler", (library,), {"GRAD_SAMPLERS": known})
 
 
-def _scaled_samples(table: Any, seen: list[Tensor], backward: Tensor) -> dict[nn.Parameter, Tensor]:
-    from opacus.grad_sample.embedding import compute_embedding_grad_sample
+Samplers = Mapping[Any, Callable[[Any, list[Tensor], Tensor], dict[nn.Parameter, Tensor]]]
 
-    samples: dict[nn.Parameter, Tensor] = compute_embedding_grad_sample(table, seen, backward * table.embed_scale)
-    return samples
+
+def _scaled_samples(known: Samplers, table: Any, seen: list[Tensor], output_gradient: Tensor) -> Any:
+    """A table that gives a multiple of its rows has that multiple as gradient."""
+    return known[nn.Embedding](table, seen, output_gradient * table.embed_scale)
+
+
+def _norm_samples(known: Samplers, norm: nn.LayerNorm, seen: list[Tensor], output_gradient: Tensor) -> Any:
+    """Opacus takes it that a norm has a bias."""
+    if norm.bias is not None:
+        return known[nn.LayerNorm](norm, seen, output_gradient)
+    normal = F.layer_norm(seen[0], norm.normalized_shape, eps=norm.eps)
+    return {norm.weight: (normal * output_gradient).reshape(len(normal), -1, *norm.normalized_shape).sum(dim=1)}
 
 
 def _inseparable(name: str) -> GradleakError:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.attacks.spans.candidates import TOLERANCE
 from gradleak.attacks.spans.probe import Probe
-from gradleak.attacks.spans.spans import Span, span_of
+from gradleak.attacks.spans.spans import Span, least_outside, span_of
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -72,6 +72,21 @@ def joint_span(
     matrices, seen_through = carried(tensors, parts)
     span = span_of(matrices, before, narrow) if matrices else None
     return None if span is None else dataclasses.replace(span, map=seen_through)
+
+
+def input_span(
+    model: TextModel, tensors: Mapping[str, Tensor], before: Span | None = None, narrow: bool = False
+) -> Span | None:
+    """The span of what the first layer sees; None too where it holds all that narrower embeddings can be made into.
+
+    Where layers are shared, it holds what every run but the last sees of each token.
+    """
+    span = joint_span(tensors, attention_parts(model, 0), before, narrow)
+    adapter, width = model.adapter, model.token_embedding.shape[1]
+    if span is None or adapter.embedding_projection is None:
+        return span
+    tokens = span.rank / (adapter.depth - 1 if adapter.shared else 1)
+    return span if tokens <= width - least_outside(width) else None
 
 
 def mixed_layer(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:

@@ -50,7 +50,8 @@ class Probe:
 
     def _catch(self, number: int, seen: dict[int, Tensor]) -> Callable[..., None]:
         def hook(module: Any, arguments: tuple[Any, ...]) -> None:
-            seen[number] = arguments[0]
+            # The first run counts: shared layers run again, and some matrices see other things afterwards.
+            seen.setdefault(number, arguments[0])
             if number == len(self.parts) - 1:
                 raise _Reached
 
