@@ -101,11 +101,9 @@ def _sides(matrix: Tensor) -> tuple[int, int]:
 def linear_modules(model: TextModel) -> dict[str, nn.Module]:
     """The trained matrices of linear layers inside the Transformer's layers, by the names of their weights."""
     trained = {id(parameter): name for name, parameter in model.parameters().items()}
-    inside = (module for layer in model.adapter.layers for module in layer.modules())
     also = _seen_by_others(model)
-    held = (
-        (getattr(module, "weight", None), module) for module in inside if _is_linear(module) and module not in also
-    )
+    inside = [module for layer in model.adapter.layers for module in layer.modules() if module not in also]
+    held = ((getattr(module, "weight", None), module) for module in inside if _is_linear(module))
     return {trained[id(weight)]: module for weight, module in held if id(weight) in trained}
 
 

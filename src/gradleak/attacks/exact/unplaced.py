@@ -1,7 +1,7 @@
 """Exact recovery from encoders whose first layer sees a token alike wherever it stands: rotary or relative positions.
 
-No row and no span tells where a token stood, so any token of the batch may stand anywhere, and the search has to find
-the order too. Beside flips it exchanges tokens and moves them. Sentences in nearly the right order come near the span.
+No row and no span tells where a token stood, so any token of the batch may stand anywhere, and the search has to
+find the order too. Beside flips it exchanges tokens and moves them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class UnplacedRecovery(EncoderRecovery):
         return 1  # what a token looks like at the first position it looks like everywhere
 
     def _possible_lengths(self) -> list[int]:
-        """Lengths that are left, likeliest first: every token adds one to the rank of what is seen after attention."""
+        """Lengths that are left, likeliest first: every token adds one to the rank of what attention gives on."""
         known, shortest = self.update.known.lengths, shortest_sentence(self.model)
         if known is not None:
             return sorted(set(known))
