@@ -29,7 +29,7 @@ SLOW = {
     "test_cli", "test_attacks", "test_extending", "test_kept_results", "test_sweep", "test_disks", "test_ray",
     "test_page", "test_fuzz", "test_contract", "test_recipes", "test_map", "test_image_verdict",
     "test_image_flow", "test_defended", "test_film", "test_auto", "test_convert", "test_update",
-    "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
+    "test_further_families", "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +57,18 @@ def test_every_parameter_has_a_rule_or_is_known_to_have_none(case: tuple[str, st
     known = PLAIN.get(case[0], ())
     assert all(any(part in name for part in known) for name in engine.plain_names)
     assert bool(engine.plain_names) == bool(known)
+
+
+@every_family
+def test_a_folder_loads_like_the_object_and_without_its_head(case: tuple[str, str], tmp_path: Path) -> None:
+    model = tiny_model(*case)
+    model.module.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    assert load_model(tmp_path).fingerprint == model.fingerprint
+    model.module.base_model.save_pretrained(tmp_path)
+    again = load_model(tmp_path, task=model.task)
+    update = Client(again).update(TEXTS[:1], labels_of(again, 1))
+    assert update.tensors[again.adapter.parts[0]["value"].weight_name].any()
 
 
 @every_family

@@ -98,6 +98,9 @@ def test_the_upper_layers_go_on_where_the_lower_end(family: str) -> None:
         torch.cat(parts, dim=1) for parts in zip(*(reading.states(i) for i in ids.split(5, 1)), strict=True)
     )
     torch.testing.assert_close(moved, whole, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        at_once = model.module.base_model(input_ids=ids, use_cache=False)[0]
+    torch.testing.assert_close(whole, at_once, rtol=1e-4, atol=1e-4)
     assert Attribution(model, update).unit > 0
 
 
