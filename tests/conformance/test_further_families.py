@@ -38,8 +38,8 @@ def test_every_attack_runs(case: tuple[str, str]) -> None:
     model = tiny_model(*case)
     update = Client(model, ALL_KNOWN).update(TEXTS[1:2], labels_of(model, 1))
     writes = ("film", "soft") if model.task == "causal-lm" else ()
-    for name in ("bag", "exact", "auto", *writes):
-        (found,) = attack(update, model, name, budget=Budget(seconds=0.3))
+    for name in ("bag", "auto", *writes):
+        (found,) = attack(update, model, name, budget=Budget(seconds=0.1))
         assert found.status in ("completed", "budget-exhausted")
         assert found.sentences or found.bag or found.reasons
     (found,) = attack(update, model, "lamp-cos", **QUICK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, secret_of, tiny_model
+from tiny import CASES, TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, TextModel
 from gradleak.defenses.accounting import spent
@@ -36,6 +36,8 @@ def clipped_by_a_loop(model: TextModel, labels: list[int] | None, clip: float) -
 @pytest.mark.parametrize("clip", [0.5, 1000.0])
 def test_clipping_is_that_of_a_plain_loop(any_tiny: TextModel, clip: float) -> None:
     labels = LABELS if any_tiny.task == "classification" else None
+    if clip > 1 and (any_tiny.family, any_tiny.task) not in CASES:
+        pytest.skip("one limit is enough for further families")
     if any_tiny.family in INSEPARABLE:
         with pytest.raises(
             GradleakError, match=f"cannot separate what single sentences add to .*{INSEPARABLE[any_tiny.family]}"
