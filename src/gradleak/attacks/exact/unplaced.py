@@ -19,7 +19,7 @@ from gradleak.attacks.spans.candidates import Choices
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 
-# Below this energy a sentence is in its right order: on a tiny ModernBERT right ones had 1e-13, the nearest wrong 8e-6.
+# Below this energy the order is right: on a tiny ModernBERT right sentences had 1e-13, the nearest other 8e-6.
 IN_ORDER = 1e-9
 # Exchanges, moves and flips of a sentence that are tried in a step: all if there are fewer, otherwise flips by what
 # they promise and the rest by chance.
