@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from tiny import CASES, tiny_model
+from tiny import ALL_CASES, CASES, tiny_model
 
 from gradleak import TextModel, load_model
 
@@ -29,7 +29,7 @@ SLOW = {
     "test_cli", "test_attacks", "test_extending", "test_kept_results", "test_sweep", "test_disks", "test_ray",
     "test_page", "test_fuzz", "test_contract", "test_recipes", "test_map", "test_image_verdict",
     "test_image_flow", "test_defended", "test_film", "test_auto", "test_convert", "test_update",
-    "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
+    "test_further_families", "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
 }  # fmt: skip
 
 
@@ -54,7 +54,13 @@ def minilm() -> TextModel:
 
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def tiny(request: pytest.FixtureRequest) -> TextModel:
-    """One supported family and task after the other, with random weights."""
+    """One family and task after the other, with random weights: those whose architectures differ most."""
+    return tiny_model(*request.param)
+
+
+@pytest.fixture(scope="session", params=ALL_CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def any_tiny(request: pytest.FixtureRequest) -> TextModel:
+    """Every supported family and task, for tests that take milliseconds."""
     return tiny_model(*request.param)
 
 

@@ -19,7 +19,7 @@ from gradleak.models.families.llama import LLAMA
 from dataclasses import replace
 
 # Built like Llama, with norms of its own class.
-QWEN2 = replace(LLAMA, name="qwen2", rules={"Qwen2RMSNorm": "gradleak.matching.rules:rms_norm"})
+SEED_OSS = replace(LLAMA, name="seed_oss", rules={"SeedOssRMSNorm": "gradleak.matching.rules:rms_norm"})
 
 vowels = Metric(
     name="acme_vowels", label="Vowels", counts="vowels of the guess", low=0, high=100, higher_is_closer=True,
@@ -54,7 +54,7 @@ class Black(ImageAttack):
 
 ENTRY_POINTS = """
 [gradleak.families]
-qwen2 = acme_leak:QWEN2
+seed_oss = acme_leak:SEED_OSS
 [gradleak.metrics]
 acme_vowels = acme_leak:vowels
 [gradleak.defenses]
@@ -78,9 +78,10 @@ control.load_prior = lambda *_: type("Prior", (), {"sample": lambda self, length
 tokenizer = tiny_tokenizer("llama")
 sizes = dict(vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
              num_key_value_heads=1, intermediate_size=256, max_position_embeddings=64, bos_token_id=0, eos_token_id=1,
-             initializer_range=0.07)
+             initializer_range=0.07, head_dim=64)
 torch.manual_seed(0)
-module = transformers.AutoModelForCausalLM.from_config(transformers.Qwen2Config(**sizes), attn_implementation="eager")
+config = transformers.SeedOssConfig(**sizes)
+module = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
 model = load_model(module, tokenizer=tokenizer)
 text = audit(model, attack="acme-echo", options={"word": "aei"}, defenses=["acme-halved:factor=0.25"],
              metrics=["acme_vowels"], trials=2, max_tokens=40)
@@ -123,7 +124,7 @@ def test_all_of_it_is_used_in_audits_and_shown_in_reports(installed, tmp_path):
     done = run(installed, "-c", USED, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     used = json.loads(done.stdout.splitlines()[-1])
-    assert used["family"] == "qwen2"
+    assert used["family"] == "seed_oss"
     assert used["defenses"] == ["acme-halved:factor=0.25"]
     assert used["attack"] == {"name": "acme-echo", "options": {"word": "aei"}}
     assert used["vowels"] == 3
@@ -136,4 +137,4 @@ def test_all_of_it_is_used_in_audits_and_shown_in_reports(installed, tmp_path):
 
 def test_the_command_line_knows_it_too(installed, tmp_path):
     assert "acme-echo" in run(installed, "-m", "gradleak", "attacks", cwd=tmp_path).stdout
-    assert "qwen2" in run(installed, "-m", "gradleak", "models", cwd=tmp_path).stdout
+    assert "seed_oss" in run(installed, "-m", "gradleak", "models", cwd=tmp_path).stdout

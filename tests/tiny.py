@@ -26,9 +26,18 @@ ALL_KNOWN = ("batch_size", "labels", "lengths")
 TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves at noon on Friday."]
 
 
-@functools.cache
-def tiny_tokenizer(kind: str) -> Any:
+# Decoders whose tokenizers put nothing before a text.
+UNFRAMED = ("gpt2", "gpt_neo", "gpt_neox", "phi3", "qwen2", "qwen3", "smollm3")
+
+
+def tiny_tokenizer(family: str) -> Any:
     """Encoders: words framed by [CLS] and [SEP]. GPT-2: bytes, no frame. Llama: bytes behind a first token."""
+    decoder = FAMILIES.get(family).kind == "decoder"
+    return _tokenizer("words" if not decoder else "gpt2" if family in UNFRAMED else "llama")
+
+
+@functools.cache
+def _tokenizer(kind: str) -> Any:
     texts = [row.text for row in read_data()]
     if kind in ("gpt2", "llama"):
         special = ["<s>", "</s>"]
@@ -131,7 +140,63 @@ CONFIGS: dict[str, Callable[[int, int, int], Any]] = {
         **usual_sizes(*sizes), num_key_value_heads=1, bos_token_id=0, eos_token_id=1, pad_token_id=1
     ),
 }  # fmt: skip
+# The families that all tests run through.
 CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks]
+
+
+def _like_llama(kind: str, **further: Any) -> Callable[[int, int, int], Any]:
+    """The configuration of a family whose entries are Llama's; keys and values have fewer heads than queries."""
+    special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1, "num_key_value_heads": 1}
+    return lambda *sizes: getattr(transformers, kind)(**{**usual_sizes(*sizes), **special, **further})
+
+
+# Windows are shorter than the texts, so that what lies beyond them matters.
+WINDOW = 8
+CONFIGS |= {
+    "qwen2": _like_llama("Qwen2Config"),
+    "qwen3": _like_llama("Qwen3Config", head_dim=12),
+    "mistral": _like_llama("MistralConfig", sliding_window=WINDOW),
+    "gemma": _like_llama("GemmaConfig", head_dim=12),
+    "gemma2": _like_llama(
+        "Gemma2Config", head_dim=12, query_pre_attn_scalar=12, sliding_window=WINDOW,
+        attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+    ),
+    "gemma3_text": _like_llama(
+        "Gemma3TextConfig", head_dim=12, query_pre_attn_scalar=12, sliding_window=WINDOW, sliding_window_pattern=2
+    ),
+    "phi3": _like_llama("Phi3Config"),
+    "smollm3": _like_llama("SmolLM3Config", no_rope_layer_interval=2),
+    "opt": lambda vocabulary, layers, width: transformers.OPTConfig(
+        vocab_size=vocabulary, hidden_size=width, word_embed_proj_dim=width, num_hidden_layers=layers,
+        num_attention_heads=HEADS, ffn_dim=2 * width, max_position_embeddings=POSITIONS, activation_function="gelu",
+        bos_token_id=0, eos_token_id=1, pad_token_id=1,
+    ),
+    "gpt_neox": lambda *sizes: transformers.GPTNeoXConfig(
+        **usual_sizes(*sizes), bos_token_id=0, eos_token_id=1, pad_token_id=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    ),
+    "gpt_neo": lambda vocabulary, layers, width: transformers.GPTNeoConfig(
+        vocab_size=vocabulary, hidden_size=width, num_layers=layers, num_heads=HEADS, intermediate_size=2 * width,
+        max_position_embeddings=POSITIONS, window_size=WINDOW,
+        attention_types=[[["global", "local"][number % 2 : number % 2 + 1], 1] for number in range(layers)],
+        bos_token_id=0, eos_token_id=1, pad_token_id=1,
+    ),
+    "xlm-roberta": lambda *sizes: transformers.XLMRobertaConfig(**usual_sizes(*sizes), pad_token_id=1),
+    "camembert": lambda *sizes: transformers.CamembertConfig(**usual_sizes(*sizes), pad_token_id=1),
+    "electra": lambda *sizes: transformers.ElectraConfig(**usual_sizes(*sizes), embedding_size=3 * sizes[2] // 4),
+    "albert": lambda *sizes: transformers.AlbertConfig(**usual_sizes(*sizes), embedding_size=3 * sizes[2] // 4),
+    "deberta-v2": lambda *sizes: transformers.DebertaV2Config(  # as version 3 has them
+        **usual_sizes(*sizes), relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm",
+        share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0,
+    ),
+    "modernbert": lambda *sizes: transformers.ModernBertConfig(
+        **usual_sizes(*sizes), pad_token_id=0, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
+        local_attention=WINDOW, global_attn_every_n_layers=2,
+    ),
+}  # fmt: skip
+# Those that tests/models, the comparison of engines and a test of their own run through.
+NEW_CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks if (name, task) not in CASES]
+ALL_CASES = [*CASES, *NEW_CASES]
 
 
 def secret_of(number: int) -> Secret:

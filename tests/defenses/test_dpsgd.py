@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import TEXTS, secret_of, tiny_model
+from tiny import CASES, TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, TextModel
 from gradleak.defenses.accounting import spent
@@ -12,6 +12,8 @@ from gradleak.defenses.dpsgd import DpSgd
 from gradleak.report.wording import threat_model
 
 LABELS = [0, 1, 1]
+# Families with parameters that Opacus reads wrongly or not at all: relative positions, positions beside a mask.
+INSEPARABLE = {"mpnet": "relative_attention_bias", "opt": "embed_positions", "deberta-v2": "encoder.LayerNorm"}
 # (noise multiplier, sample rate, steps, δ) and ε by the PLD accountant of dp-accounting 0.6.0:
 #   accountant = pld.PLDAccountant()
 #   accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), steps); accountant.get_epsilon(delta)
@@ -32,19 +34,21 @@ def clipped_by_a_loop(model: TextModel, labels: list[int] | None, clip: float) -
 
 
 @pytest.mark.parametrize("clip", [0.5, 1000.0])
-def test_clipping_is_that_of_a_plain_loop(tiny: TextModel, clip: float) -> None:
-    labels = LABELS if tiny.task == "classification" else None
-    if tiny.adapter.family.name == "mpnet":
+def test_clipping_is_that_of_a_plain_loop(any_tiny: TextModel, clip: float) -> None:
+    labels = LABELS if any_tiny.task == "classification" else None
+    if clip > 1 and (any_tiny.family, any_tiny.task) not in CASES:
+        pytest.skip("one limit is enough for further families")
+    if any_tiny.family in INSEPARABLE:
         with pytest.raises(
-            GradleakError, match=r"cannot separate what single sentences add to .*relative_attention_bias"
+            GradleakError, match=f"cannot separate what single sentences add to .*{INSEPARABLE[any_tiny.family]}"
         ):
-            Client(tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels)
+            Client(any_tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels)
         return
-    found = Client(tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels).tensors
-    expected = clipped_by_a_loop(tiny, labels, clip)
+    found = Client(any_tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels).tensors
+    expected = clipped_by_a_loop(any_tiny, labels, clip)
     assert set(found) == set(expected)
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6)
 
 
 def test_clipping_binds(tiny_bert: TextModel) -> None:

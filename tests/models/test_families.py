@@ -20,37 +20,36 @@ def labels_for(model):
     return [0, 1, 1] if model.task == "classification" else None
 
 
-def test_every_role_is_one_matrix(tiny):
+def test_every_role_is_one_matrix(any_tiny):
     """Six linear modules a layer, each exactly one weight of its own."""
-    for parts in tiny.adapter.parts:
+    for parts in any_tiny.adapter.parts:
         assert set(ROLES) <= set(parts)
         shapes = [tuple(part.of(part.module.weight).shape) for part in parts.values()]
         assert all(len(shape) == 2 for shape in shapes)
         owners = {(part.name, part.block) for part in parts.values()}
         assert len(owners) == len(parts)
-        width = tiny.token_embedding.shape[1]
-        assert shapes[0] == (width, width)
+        width = any_tiny.module.config.hidden_size
+        assert shapes[0][1] == parts["attention_out"].of(parts["attention_out"].module.weight).shape[0] == width
         assert parts["ffn_in"].of(parts["ffn_in"].module.weight).shape[1] == width
         assert parts["ffn_out"].of(parts["ffn_out"].module.weight).shape[0] == width
 
 
-def test_parts_compute_what_their_role_says(tiny):
+def test_parts_compute_what_their_role_says(any_tiny):
     """The query part's matrix, applied to the module's input, gives its share of the module's output."""
     seen = {}
-    part = tiny.adapter.parts[0]["query"]
+    part = any_tiny.adapter.parts[0]["query"]
     hook = part.module.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], y=output))
-    batch = tiny.encode(TEXTS)
-    tiny.logits(ids=batch.ids, mask=batch.mask)
+    batch = any_tiny.encode(TEXTS)
+    any_tiny.logits(ids=batch.ids, mask=batch.mask)
     hook.remove()
-    index, count = part.block
-    bias = part.module.bias.chunk(count)[index] if part.module.bias is not None else 0
-    expected = seen["y"].chunk(count, dim=-1)[index]
+    bias = part.block.of(part.module.bias) if part.module.bias is not None else 0
+    expected = part.block.of(seen["y"], dim=-1)
     torch.testing.assert_close(seen["x"] @ part.of(part.module.weight).T + bias, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_names_are_those_of_the_update(tiny):
-    update = Client(tiny).update(TEXTS, labels_for(tiny))
-    adapter = tiny.adapter
+def test_names_are_those_of_the_update(any_tiny):
+    update = Client(any_tiny).update(TEXTS, labels_for(any_tiny))
+    adapter = any_tiny.adapter
     names = {part.weight_name for parts in adapter.parts for part in parts.values()}
     names.add(adapter.parameter_of(adapter.token_embedding))
     if adapter.positions is not None:
@@ -58,55 +57,55 @@ def test_names_are_those_of_the_update(tiny):
     assert names <= set(update.tensors)
 
 
-def test_loss_is_the_librarys(tiny):
+def test_loss_is_the_librarys(any_tiny):
     """On right-padded real tokens, our loss equals the model's own."""
-    batch = tiny.encode(TEXTS)
-    labels = batch.ids if tiny.task == "causal-lm" else torch.tensor([0, 1, 1])
-    ours = tiny.loss(labels, ids=batch.ids, mask=batch.mask)
-    given = labels.masked_fill(~batch.mask, -100) if tiny.task == "causal-lm" else labels
-    if tiny.adapter.family.kind == "decoder":
+    batch = any_tiny.encode(TEXTS)
+    labels = batch.ids if any_tiny.task == "causal-lm" else torch.tensor([0, 1, 1])
+    ours = any_tiny.loss(labels, ids=batch.ids, mask=batch.mask)
+    given = labels.masked_fill(~batch.mask, -100) if any_tiny.task == "causal-lm" else labels
+    if any_tiny.adapter.family.kind == "decoder":
         # The library finds the last token by the padding id, so padding must not look like text.
-        tiny.module.config.pad_token_id = int(batch.ids[~batch.mask][0])
-    theirs = tiny.module(input_ids=batch.ids, attention_mask=batch.mask.long(), labels=given).loss
+        any_tiny.module.config.pad_token_id = int(batch.ids[~batch.mask][0])
+    theirs = any_tiny.module(input_ids=batch.ids, attention_mask=batch.mask.long(), labels=given).loss
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_embeddings_and_tokens_give_the_same_loss(tiny):
+def test_embeddings_and_tokens_give_the_same_loss(any_tiny):
     """What makes dummies honest: the embeddings of the true tokens reproduce the client's loss."""
-    batch = tiny.encode(TEXTS)
-    labels = batch.ids if tiny.task == "causal-lm" else torch.tensor([0, 1, 1])
-    with_ids = tiny.loss(labels, ids=batch.ids, mask=batch.mask)
-    with_embeds = tiny.loss(labels, embeds=tiny.embed(batch.ids), mask=batch.mask)
+    batch = any_tiny.encode(TEXTS)
+    labels = batch.ids if any_tiny.task == "causal-lm" else torch.tensor([0, 1, 1])
+    with_ids = any_tiny.loss(labels, ids=batch.ids, mask=batch.mask)
+    with_embeds = any_tiny.loss(labels, embeds=any_tiny.embed(batch.ids), mask=batch.mask)
     torch.testing.assert_close(with_ids, with_embeds, rtol=1e-5, atol=1e-6)
 
 
-def test_padding_changes_nothing(tiny):
+def test_padding_changes_nothing(any_tiny):
     """A sentence alone and beside a longer one has the same logits."""
-    alone, beside = tiny.encode(TEXTS[:1]), tiny.encode(TEXTS)
-    one = tiny.logits(ids=alone.ids, mask=alone.mask)[0]
-    many = tiny.logits(ids=beside.ids, mask=beside.mask)[0]
-    if tiny.task == "causal-lm":
+    alone, beside = any_tiny.encode(TEXTS[:1]), any_tiny.encode(TEXTS)
+    one = any_tiny.logits(ids=alone.ids, mask=alone.mask)[0]
+    many = any_tiny.logits(ids=beside.ids, mask=beside.mask)[0]
+    if any_tiny.task == "causal-lm":
         many = many[: alone.lengths[0]]
     torch.testing.assert_close(one, many, rtol=1e-4, atol=1e-5)
 
 
-def test_second_derivative_exists(tiny):
-    batch = tiny.encode(TEXTS[:1])
-    embeds = tiny.embed(batch.ids).requires_grad_()
-    labels = batch.ids if tiny.task == "causal-lm" else torch.tensor([1])
-    loss = tiny.loss(labels, embeds=embeds, mask=batch.mask)
-    weight = tiny.adapter.parts[0]["value"].module.weight
+def test_second_derivative_exists(any_tiny):
+    batch = any_tiny.encode(TEXTS[:1])
+    embeds = any_tiny.embed(batch.ids).requires_grad_()
+    labels = batch.ids if any_tiny.task == "causal-lm" else torch.tensor([1])
+    loss = any_tiny.loss(labels, embeds=embeds, mask=batch.mask)
+    weight = any_tiny.adapter.parts[0]["value"].module.weight
     (first,) = torch.autograd.grad(loss, weight, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), embeds)
     assert torch.isfinite(second).all()
     assert second.abs().sum() > 0
 
 
-def test_frame_and_round_trip(tiny):
-    row = tiny.encode(TEXTS[:1]).sentences()[0]
-    assert row[: len(tiny.prefix)] == tiny.prefix
-    assert row[len(row) - len(tiny.suffix) :] == tiny.suffix
-    assert tiny.decode(row).lower().replace(" ", "") == TEXTS[0].lower().replace(" ", "")
+def test_frame_and_round_trip(any_tiny):
+    row = any_tiny.encode(TEXTS[:1]).sentences()[0]
+    assert row[: len(any_tiny.prefix)] == any_tiny.prefix
+    assert row[len(row) - len(any_tiny.suffix) :] == any_tiny.suffix
+    assert any_tiny.decode(row).lower().replace(" ", "") == TEXTS[0].lower().replace(" ", "")
 
 
 def test_a_folder_loads_like_the_object(tmp_path):
@@ -167,30 +166,32 @@ def test_a_folder_without_a_tokenizer_is_refused(family, task, tmp_path):
 
 
 @pytest.fixture
-def qwen2(monkeypatch):
+def seed_oss(monkeypatch):
     """Another architecture, declared as a package of somebody else's would."""
-    from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+    from transformers.models.seed_oss.modeling_seed_oss import SeedOssRMSNorm
 
     monkeypatch.setattr(FAMILIES, "_entries", dict(FAMILIES._entries))
     monkeypatch.setattr(FAMILIES, "_loaded", dict(FAMILIES._loaded))
     roles = {"gate" if role == "ffn_gate" else role: path for role, path in LLAMA.roles.items()}
-    family = replace(LLAMA, name="qwen2", roles=roles, rules={Qwen2RMSNorm.__name__: rms_norm})
+    family = replace(LLAMA, name="seed_oss", roles=roles, rules={SeedOssRMSNorm.__name__: rms_norm})
     FAMILIES.register(family)
     monkeypatch.setitem(
-        CONFIGS, "qwen2", lambda *sizes: transformers.Qwen2Config(**usual_sizes(*sizes), num_key_value_heads=1)
+        CONFIGS,
+        "seed_oss",
+        lambda *sizes: transformers.SeedOssConfig(**usual_sizes(*sizes), num_key_value_heads=1, head_dim=8),
     )
-    return tiny_model("qwen2", "classification")
+    return tiny_model("seed_oss", "classification")
 
 
-def test_a_family_from_outside_is_loaded_matched_and_selected(qwen2):
-    assert qwen2.family == "qwen2"
-    update = Client(qwen2, observe="layer:1.gate").update(TEXTS, [0, 1, 1])
+def test_a_family_from_outside_is_loaded_matched_and_selected(seed_oss):
+    assert seed_oss.family == "seed_oss"
+    update = Client(seed_oss, observe="layer:1.gate").update(TEXTS, [0, 1, 1])
     assert list(update.tensors) == ["model.layers.0.mlp.gate_proj.weight"]
-    whole = Client(qwen2).update(TEXTS, [0, 1, 1])
+    whole = Client(seed_oss).update(TEXTS, [0, 1, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # every parameter has a rule
-        FactorEngine(qwen2, [whole.tensors], Distance("cosine"), tokens=64)
-    assert attack(whole, qwen2, "bag")[0].bag
+        FactorEngine(seed_oss, [whole.tensors], Distance("cosine"), tokens=64)
+    assert attack(whole, seed_oss, "bag")[0].bag
 
 
 def test_a_models_files_do_not_choose_what_is_imported(tmp_path, monkeypatch):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.accounting import LEAST_NOISE, MOST_NOISE, closed_form, noise_for, spent
@@ -136,9 +137,10 @@ def _private_gradient(
     for name, parameter in local.module.named_parameters():
         parameter.requires_grad_(name in wanted)
     _capture_where_parameters_are(local)
+    sampler = _sampler(local, GradSampleModule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
-        sampled = GradSampleModule(local.module, loss_reduction="mean", strict=False)
+        sampled = sampler(local.module, loss_reduction="mean", strict=False)
         local.example_losses(batch, targets).mean().backward()
         reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
         _check_sentences(reached, len(batch))
@@ -161,6 +163,45 @@ def _capture_where_parameters_are(model: Target) -> None:
             module.training = True
 
 
+def _sampler(model: Target, library: Any) -> Any:
+    """Opacus' sampler, which knows layers by their exact class, with what it lacks of those that the model has.
+
+    Tables that are read in a way of their own are refused, as Opacus would fail on them.
+    """
+    known = {**library.GRAD_SAMPLERS, nn.LayerNorm: functools.partial(_norm_samples, library.GRAD_SAMPLERS)}
+    names = {parameter: name for name, parameter in model.module.named_parameters() if parameter.requires_grad}
+    for table in model.module.modules():
+        if not isinstance(table, nn.Embedding) or type(table) is nn.Embedding or table.weight not in names:
+            continue
+        if not hasattr(table, "embed_scale"):
+            raise _inseparable(names[table.weight])
+        known[type(table)] = functools.partial(_scaled_samples, library.GRAD_SAMPLERS)
+    return type("Sampler", (library,), {"GRAD_SAMPLERS": known})
+
+
+Samplers = Mapping[Any, Callable[[Any, list[Tensor], Tensor], dict[nn.Parameter, Tensor]]]
+
+
+def _scaled_samples(known: Samplers, table: Any, seen: list[Tensor], output_gradient: Tensor) -> Any:
+    """A table that gives a multiple of its rows has that multiple as gradient."""
+    return known[nn.Embedding](table, seen, output_gradient * table.embed_scale)
+
+
+def _norm_samples(known: Samplers, norm: nn.LayerNorm, seen: list[Tensor], output_gradient: Tensor) -> Any:
+    """Opacus takes it that a norm has a bias."""
+    if norm.bias is not None:
+        return known[nn.LayerNorm](norm, seen, output_gradient)
+    normal = F.layer_norm(seen[0], norm.normalized_shape, eps=norm.eps)
+    return {norm.weight: (normal * output_gradient).reshape(len(normal), -1, *norm.normalized_shape).sum(dim=1)}
+
+
+def _inseparable(name: str) -> GradleakError:
+    return GradleakError(
+        f"dpsgd: Opacus cannot separate what single sentences add to {name}; freeze it: "
+        f"frozen:parts=none,names={name}"
+    )
+
+
 def _sample(parameter: Tensor) -> Any:
     """What Opacus computed: one gradient per sentence."""
     return getattr(parameter, "grad_sample", None)
@@ -170,7 +211,4 @@ def _check_sentences(parameters: Mapping[str, Tensor], sentences: int) -> None:
     for name, parameter in parameters.items():
         samples = _sample(parameter)
         if isinstance(samples, list) or len(samples) != sentences:
-            raise GradleakError(
-                f"dpsgd: Opacus cannot separate what single sentences add to {name}; freeze it: "
-                f"frozen:parts=none,names={name}"
-            )
+            raise _inseparable(name)

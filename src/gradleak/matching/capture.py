@@ -34,6 +34,12 @@ class Gradients:
         else:
             self.factored.setdefault(name, []).append(gradient)
 
+    def leave_out(self, names: Collection[str]) -> None:
+        """Forget parameters some use of which could not be read: what the others contribute is not their gradient."""
+        for name in names:
+            self.small.pop(name, None)
+            self.factored.pop(name, None)
+
 
 class Capture:
     """Knows which modules own the wanted parameters, and reads their gradients off a pass."""
@@ -61,15 +67,19 @@ class Capture:
     ) -> tuple[Gradients, Tensor]:
         """Run `losses` (one number per row) and give every row's gradient, with the losses."""
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+        unread: set[str] = set()
 
-        def watch(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
-            seen, output, changed = _fit(module, args, output, rows * batch)
+        def watch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> Tensor | None:
+            seen, output, changed = _fit(module, args, named, output, rows * batch)
             if seen is not None and module in self.owners:
                 calls.append((module, seen, output))
+            elif module in self.owners:
+                unread.update(self.owners[module].values())
             return output if changed else None
 
         with frozen(self.module), torch.enable_grad():
-            hooks = [module.register_forward_hook(watch) for module in (*self.owners, *self.norms)]
+            watched = (*self.owners, *self.norms)
+            hooks = [module.register_forward_hook(watch, with_kwargs=True) for module in watched]
             hooks += [activation.register_forward_hook(smooth) for activation in self.activations]
             try:
                 per_row = losses()
@@ -84,6 +94,7 @@ class Capture:
             for (module, seen, _), output_gradient in zip(calls, output_gradients, strict=True):
                 if output_gradient is not None:
                     self._read(gradients, module, seen, output_gradient, rows, inputs)
+        gradients.leave_out(unread)
         return gradients, per_row
 
     def _read(
@@ -109,12 +120,15 @@ class Capture:
                 gradients.add(name, by_attribute[attribute])
 
 
-def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) -> tuple[Tensor | None, Any, bool]:
+def _fit(
+    module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], output: Any, sequences: int
+) -> tuple[Tensor | None, Any, bool]:
     """The module's input and output if both run over all sequences.
 
     Tables read once for all are spread out; a normalisation gets cheap derivatives and shows its normalised input.
+    Tokens of all sequences may stand in one list.
     """
-    seen = args[0] if args else None
+    seen = _index(module, args, named) if isinstance(module, nn.Embedding) else args[0] if args else None
     if not isinstance(seen, Tensor) or not isinstance(output, Tensor):
         return None, output, False
     if isinstance(module, nn.Embedding):
@@ -123,12 +137,20 @@ def _fit(module: nn.Module, args: tuple[Any, ...], output: Any, sequences: int) 
         # One position row for the whole batch would mix the rows' output gradients: give every sequence its own copy.
         spread = output.expand(sequences, *output.shape[1:]).clone().requires_grad_()
         return seen.expand(sequences, *seen.shape[1:]), spread, True
-    if output.shape[0] != sequences or not output.requires_grad:
+    listed = output.dim() == 2 and output.shape[0] % sequences == 0
+    if not (listed or output.shape[0] == sequences) or not output.requires_grad:
         return None, output, False
     if isinstance(module, nn.LayerNorm) and is_smooth(module):
         normal = normalise(seen, module.eps)
         return normal, rescale(module, normal), True
     return seen, output, False
+
+
+def _index(module: nn.Embedding, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """The rows that a table was read at. OPT's positions come beside a mask, and the table adds an offset to them."""
+    positions = named.get("position_ids")
+    index = positions if positions is not None else args[0] if args else None
+    return index + getattr(module, "offset", 0) if isinstance(index, Tensor) else None
 
 
 @contextmanager

@@ -349,5 +349,5 @@ class FactorEngine:
         gradients, _ = every.gradients(lambda: self._losses(dummies), rows, batch, differentiable=False)
         factors = [each for summands in gradients.factored.values() for each in summands if isinstance(each, Factors)]
         numbers = sum(each.left.numel() + each.right.numel() for each in factors)
-        heads = int(model.module.config.num_attention_heads) * len(model.adapter.layers)
+        heads = int(model.module.config.num_attention_heads) * model.adapter.depth
         return (numbers / mask.numel(), float(heads)), set(gradients.factored) | set(gradients.small)

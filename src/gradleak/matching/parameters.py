@@ -40,8 +40,8 @@ def matched_in_each(
 
     Left out: the token embedding (a dummy of embeddings has no gradient there, nor in an output layer that shares
     it), key biases (softmax ignores a common shift, so their gradient is zero but for rounding, even where a defence
-    has put noise on it), tensors that hold only rounding in all updates with the same tensors, and, if `only` is
-    given, everything else.
+    has put noise on it; not so where positions turn the keys), tensors that hold only rounding in all updates with
+    the same tensors, and, if `only` is given, everything else.
     """
     kinds: dict[frozenset[str], list[Mapping[str, Tensor]]] = {}
     for target in targets:
@@ -53,7 +53,7 @@ def matched_in_each(
 def _matched(model: TextModel, targets: Sequence[Mapping[str, Tensor]], only: Collection[str] | None) -> list[str]:
     """The same of updates that all hold the same tensors."""
     keys = [layer["key"] for layer in model.adapter.parts]
-    unusable = {f"{key.name}.bias" for key in keys if key.block == (0, 1)}
+    unusable = {f"{key.name}.bias" for key in keys if key.block.whole and not model.adapter.family.rotary}
     unusable.add(model.adapter.parameter_of(model.adapter.token_embedding))
     shared = [n for n in model.parameters() if n not in unusable and n in targets[0]]
     wanted = [name for name in shared if only is None or name in only]

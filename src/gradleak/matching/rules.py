@@ -52,6 +52,7 @@ def layer_norm(module: nn.LayerNorm, normal: Tensor, output_gradient: Tensor) ->
 
 
 def rms_norm(module: Any, x: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """Also where one is added to the weight, as Gemma does, and over the numbers of each head."""
     eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None) or torch.finfo(x.dtype).eps
     normal = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
     return {"weight": (output_gradient * normal).sum(dim=1)}
@@ -61,6 +62,11 @@ def embedding(module: nn.Embedding, index: Tensor, output_gradient: Tensor) -> L
     if module.padding_idx is not None:  # such a row never learns
         output_gradient = output_gradient * (index != module.padding_idx)[..., None]
     return {"weight": TableRows(index, output_gradient, module.num_embeddings)}
+
+
+def scaled_embedding(module: Any, index: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """Gemma's table gives a multiple of its rows."""
+    return embedding(module, index, output_gradient * module.embed_scale.to(output_gradient))
 
 
 def convolution(module: nn.Conv2d, patches: Tensor, output_gradient: Tensor) -> LayerGradients:

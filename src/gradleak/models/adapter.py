@@ -11,6 +11,7 @@ from torch import nn
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.families import Family, Fused, Task
+from gradleak.models.families.base import NEAR
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,38 @@ class Carrier:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Which rows of a matrix are meant: one of several blocks of these relative heights, in every group of them."""
+
+    index: int = 0
+    heights: tuple[int, ...] = (1,)
+    groups: int = 1
+
+    @property
+    def whole(self) -> bool:
+        return len(self.heights) == 1
+
+    def of(self, rows: torch.Tensor, dim: int = 0) -> torch.Tensor:
+        """
+        >>> Block(1, (2, 1), groups=2).of(torch.arange(6)).tolist()
+        [2, 5]
+        """
+        if self.whole:
+            return rows
+        grouped = rows.movedim(dim, 0).unflatten(0, (self.groups, -1))
+        unit = grouped.shape[1] // sum(self.heights)
+        blocks = grouped.split([unit * height for height in self.heights], dim=1)
+        return blocks[self.index].flatten(0, 1).movedim(0, dim)
+
+
+@dataclass(frozen=True)
 class Part:
     """One linear module of one layer, or one block of a fused one."""
 
     role: str
     name: str
     module: nn.Module
-    block: tuple[int, int] = (0, 1)  # which of how many blocks of a fused module
+    block: Block = Block()
     transposed: bool = False  # the module stores (inputs, outputs)
 
     @property
@@ -69,9 +95,7 @@ class Part:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """This part's (outputs, inputs) matrix out of a tensor shaped like the module's weight."""
-        matrix = tensor.T if self.transposed else tensor
-        index, count = self.block
-        return matrix.chunk(count, dim=0)[index]
+        return self.block.of(tensor.T if self.transposed else tensor)
 
 
 class Adapter:
@@ -81,13 +105,16 @@ class Adapter:
         if task not in family.tasks:
             raise GradleakError(f"{family.name} models are supported for {', '.join(family.tasks)}, not {task}")
         self.family = family
+        self.config: Any = model.config
         self._names = {module: name for name, module in model.named_modules()}
         base = model.base_model
+        self._refuse(base)
         self.token_embedding: nn.Embedding = base.get_submodule(family.token_embedding)
         self.positions: nn.Embedding | None = _maybe(base, family.positions)
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
-        self.layers: list[nn.Module] = list(base.get_submodule(family.layers))
+        self.embedding_projection: nn.Module | None = _if_there(base, family.embedding_projection)
+        self.layers: list[nn.Module] = _layers(base, family.layers)
         self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head[task]]
         self.parts: list[dict[str, Part]] = [
             {role: self._part(layer, role, where) for role, where in family.roles.items()} for layer in self.layers
@@ -106,11 +133,61 @@ class Adapter:
         """The last linear module: what turns hidden states into logits."""
         return [m for module in self.head for m in module.modules() if isinstance(m, nn.Linear)][-1]
 
+    @property
+    def parallel(self) -> bool:
+        """Whether feed-forward blocks see what their layer's attention sees, and not what it made of it."""
+        return self.family.parallel is not None and bool(getattr(self.config, self.family.parallel))
+
+    @property
+    def depth(self) -> int:
+        """How many layers a token goes through; more than there are where layers are shared."""
+        return max(len(self.layers), int(getattr(self.config, "num_hidden_layers", 0)))
+
+    @property
+    def shared(self) -> bool:
+        """Whether layers run several times, so that a gradient is the sum over all of their runs."""
+        return self.depth > len(self.layers)
+
+    @property
+    def windows(self) -> list[int | None]:
+        """For every layer how many tokens a token sees, counted back from itself; None: all."""
+        width = getattr(self.config, self.family.window, None) if self.family.window else None
+        kinds = getattr(self.config, self.family.layer_kinds, None)
+        return [width if kinds is None or kinds[number] in NEAR else None for number in range(len(self.layers))]
+
+    @property
+    def logit_cap(self) -> float | None:
+        """What logits of a language model stay below, if anything."""
+        cap = getattr(self.config, self.family.logit_cap, None) if self.family.logit_cap else None
+        return None if cap is None else float(cap)
+
+    def position_ids(self, length: int, start: int = 0) -> torch.Tensor:
+        """What the model is told of the positions of so many tokens, of which the first is at a position."""
+        family = self.family
+        first = family.first_position if family.first_position_id is None else family.first_position_id
+        return torch.arange(first + start, first + start + length)
+
+    def _refuse(self, base: nn.Module) -> None:
+        for path, why in self.family.refused.items():
+            if _if_there(base, path) is not None:
+                raise GradleakError(f"this {self.family.name} model {why}, which is not supported")
+
     def _part(self, layer: nn.Module, role: str, where: str | Fused) -> Part:
-        path, block = (where.path, (where.index, where.count)) if isinstance(where, Fused) else (where, (0, 1))
+        path, block = (where.path, self._block(where)) if isinstance(where, Fused) else (where, Block())
         module = layer.get_submodule(path)
         transposed = type(module).__name__ in self.family.transposed
         return Part(role, self.name_of(module), module, block, transposed)
+
+    def _block(self, where: Fused) -> Block:
+        heights = [int(getattr(self.config, name)) for name in where.heights or ()] or [1] * where.count
+        return Block(where.index, tuple(heights), int(getattr(self.config, where.groups)) if where.groups else 1)
+
+
+def _layers(base: nn.Module, path: str) -> list[nn.Module]:
+    """The layers of a path, in which a star stands for every module of a list."""
+    before, star, after = path.partition(".*.")
+    lists = [group.get_submodule(after) for group in base.get_submodule(before).children()] if star else []
+    return [layer for each in lists or [base.get_submodule(path)] for layer in each.children()]
 
 
 def _part_of_head(model: Any, path: str, task: Task) -> nn.Module:
@@ -122,4 +199,16 @@ def _part_of_head(model: Any, path: str, task: Task) -> nn.Module:
 
 
 def _maybe(base: nn.Module, path: str | None) -> Any:
-    return None if path is None else base.get_submodule(path)
+    """The module of a path; None if there is no path, or if this model has None in its place."""
+    parent, _, last = (path or "").rpartition(".")
+    if path is None or getattr(base.get_submodule(parent), last, base) is None:
+        return None
+    return base.get_submodule(path)
+
+
+def _if_there(base: nn.Module, path: str | None) -> Any:
+    """The module of a path that not every model of a family has."""
+    try:
+        return _maybe(base, path)
+    except AttributeError:
+        return None

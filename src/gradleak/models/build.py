@@ -189,11 +189,14 @@ def _draw(module: Any, names: set[str], config: Any, seed: int) -> None:
     """Initialise parameters the checkpoint lacks: the same numbers for the same seed, whatever the version."""
     generator = torch.Generator().manual_seed(seed)
     scale = float(getattr(config, "initializer_range", 0.02))
+    norms = {id(each.weight) for each in module.modules() if isinstance(each, nn.LayerNorm)}
     for name, parameter in sorted(module.named_parameters()):
         if name not in names:
             continue
         with torch.no_grad():
-            if parameter.dim() < 2:
+            if id(parameter) in norms:  # at zero nothing would get through
+                parameter.fill_(1.0)
+            elif parameter.dim() < 2:
                 parameter.zero_()
             else:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)

@@ -165,7 +165,7 @@ class TextModel(Target):
     def sections(self) -> dict[str, list[nn.Module]]:
         adapter = self.adapter
         tables = (adapter.token_embedding, adapter.positions, adapter.token_types, adapter.embedding_norm)
-        embeddings = [table for table in tables if table is not None]
+        embeddings = [table for table in (*tables, adapter.embedding_projection) if table is not None]
         return {"transformer": adapter.layers, "head": adapter.head, "embeddings": embeddings}
 
     def layer_tensors(self, number: int) -> dict[str, list[str]]:
@@ -188,8 +188,9 @@ class TextModel(Target):
     @property
     def max_length(self) -> int:
         """The longest token sequence the model takes."""
-        rows = int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
-        limit = rows - self.adapter.family.first_position
+        table = self.adapter.positions
+        rows = getattr(self.module.config, "max_position_embeddings", 1 << 30) if table is None else len(table.weight)
+        limit = int(rows) - self.adapter.family.first_position
         claimed = int(getattr(self.tokenizer, "model_max_length", 1 << 30) or 1 << 30)
         return min(limit, claimed)
 
@@ -264,8 +265,13 @@ class TextModel(Target):
         return len(inner) - len(self.content(inner))
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Embeddings of token ids: the form in which attackers hold their dummies."""
-        return self.token_embedding[ids]
+        """Embeddings of token ids: the form in which attackers hold their dummies.
+
+        They are what the model goes on with, which is a multiple of the table's rows in some families.
+        """
+        with torch.no_grad():
+            embeds: Tensor = self.adapter.token_embedding(ids)
+        return embeds
 
     # --- loss -------------------------------------------------------------------------------------
 
@@ -294,6 +300,16 @@ class TextModel(Target):
         extra = {"use_cache": False} if self.adapter.family.kind == "decoder" else {}
         return self.module(**inputs, attention_mask=attention, **extra).logits
 
+    def output_logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """What a language model makes of its last hidden states: the logits of all tokens, or of some."""
+        head = self.module.get_output_embeddings()
+        if tokens is None:
+            logits: Tensor = head(states)
+        else:
+            logits = F.linear(states, head.weight[tokens], None if head.bias is None else head.bias[tokens])
+        cap = self.adapter.logit_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
     def loss(
         self, labels: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
     ) -> Tensor:
@@ -321,8 +337,7 @@ class TextModel(Target):
         """The loss of every sentence, (batch,): for a language model the mean over its tokens."""
         positions = None
         if self.adapter.positions is not None:  # one row per sentence, so that Opacus can separate the sentences
-            first = self.adapter.family.first_position
-            counted = torch.arange(first, first + batch.ids.shape[1], device=batch.ids.device)
+            counted = self.adapter.position_ids(batch.ids.shape[1]).to(batch.ids.device)
             positions = counted.expand(batch.ids.shape).contiguous()
         logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions)
         if self.task == "classification":

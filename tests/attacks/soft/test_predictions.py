@@ -6,9 +6,10 @@ import functools
 
 import pytest
 import torch
-from tiny import TEXTS, adapted_model, tiny_model
+from tiny import ALL_CASES, TEXTS, adapted_model, tiny_model
 
 from gradleak import Client, TextModel, load_model
+from gradleak.attacks.film.attribution import upper_layers
 from gradleak.attacks.soft.predictions import (
     FEATURES,
     BagReader,
@@ -143,3 +144,21 @@ def test_layers_that_were_not_sent_are_left_out() -> None:
         Budget(),
     )
     assert made.views == [View(2, 3, True)]
+
+
+@pytest.mark.parametrize("family", [name for name, task in ALL_CASES if task == "causal-lm"])
+def test_copies_of_the_upper_layers_continue_every_family(family: str) -> None:
+    """With no step taken, a copy makes of its first layer's input what the model makes of it, with a cache too."""
+    from transformers import DynamicCache
+
+    model = tiny_model(family, "causal-lm", layers=4)
+    upper = upper_layers(model, 2, ())
+    ids = model.encode(TEXTS[2:]).ids
+    with torch.no_grad():
+        plain = model.module.base_model(input_ids=ids, output_hidden_states=True, use_cache=False)
+        between, cache = plain.hidden_states[2], DynamicCache()
+        at_once = upper(inputs_embeds=between, use_cache=False).last_hidden_state
+        upper(inputs_embeds=between[:, :-1], past_key_values=cache, use_cache=True)
+        last = upper(inputs_embeds=between[:, -1:], past_key_values=cache, use_cache=True).last_hidden_state
+    torch.testing.assert_close(at_once, plain.last_hidden_state, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(last[:, 0], plain.last_hidden_state[:, -1], rtol=1e-4, atol=1e-5)

@@ -83,7 +83,7 @@ def test_a_budget_ends_it(model: TextModel) -> None:
 
 
 def test_in_the_first_round_nothing_is_made_up() -> None:
-    """A model that knows no language can be led by chance alone: what layers beside the search do not confirm is kept."""
+    """A model that knows no language is led by chance alone; what other layers do not confirm is not given."""
     below = tiny_model("llama", "causal-lm", layers=6, width=64)
     lora = "r=8,targets=query+value,b=0"
     fresh = load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora=lora)

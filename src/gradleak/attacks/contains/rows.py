@@ -22,6 +22,8 @@ from gradleak.models.text import TextModel
 LONGEST = 1 << 20
 # Sentences of one pass.
 AT_ONCE = 6
+# Roles that see a layer's input.
+ATTENTION = ("query", "key", "value")
 
 
 class GradientRows:
@@ -54,28 +56,27 @@ class GradientRows:
             yield some, *self._pass(batch, batch.ids if chosen is None else chosen)
 
     def _pass(self, batch: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
-        calls: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
         def watch(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            calls[module] = (args[0].detach(), output)
+            calls.append((module, args[0].detach(), output))
 
         hooks = [module.register_forward_hook(watch) for module in self._owners]
         try:
             with torch.enable_grad():
                 losses = self.model.example_losses(batch, targets)
-                outputs = [calls[module][1] for module in self._owners]
-                gradients = torch.autograd.grad(losses.sum(), outputs, allow_unused=True)
+                gradients = torch.autograd.grad(losses.sum(), [output for *_, output in calls], allow_unused=True)
         finally:
             for hook in hooks:
                 hook.remove()
-        parts: dict[str, Tensor] = {}
-        for (module, name), gradient in zip(self._owners.items(), gradients, strict=True):
-            seen = calls[module][0]
-            rows, columns = self.shapes[name]
-            if gradient is None:
-                parts[name] = seen.new_zeros(len(batch), rows * columns)
-            else:
-                parts[name] = _own_gradients(module, seen, gradient, len(batch), self.model.adapter.family.rules)
+        parts = {
+            name: losses.new_zeros(len(batch), rows * columns).detach()
+            for name, (rows, columns) in self.shapes.items()
+        }
+        for (module, seen, _), gradient in zip(calls, gradients, strict=True):  # shared layers run several times
+            if gradient is not None:
+                own = _own_gradients(module, seen, gradient, len(batch), self.model.adapter.family.rules)
+                parts[self._owners[module]] += own
         return torch.cat([parts[name] for name in self.shapes], dim=1), losses.detach()
 
 
@@ -100,9 +101,17 @@ def _sides(matrix: Tensor) -> tuple[int, int]:
 def linear_modules(model: TextModel) -> dict[str, nn.Module]:
     """The trained matrices of linear layers inside the Transformer's layers, by the names of their weights."""
     trained = {id(parameter): name for name, parameter in model.parameters().items()}
-    inside = (module for layer in model.adapter.layers for module in layer.modules())
+    also = _seen_by_others(model)
+    inside = [module for layer in model.adapter.layers for module in layer.modules() if module not in also]
     held = ((getattr(module, "weight", None), module) for module in inside if _is_linear(module))
     return {trained[id(weight)]: module for weight, module in held if id(weight) in trained}
+
+
+def _seen_by_others(model: TextModel) -> set[nn.Module]:
+    """The modules that other things go through beside the tokens: their gradients are not the sentences' alone."""
+    alone = model.adapter.family.inputs_seen_by or ATTENTION
+    shared = [parts[role] for parts in model.adapter.parts for role in ATTENTION if role not in alone]
+    return {module for part in shared for module in part.module.modules()}
 
 
 def _is_linear(module: nn.Module) -> bool:

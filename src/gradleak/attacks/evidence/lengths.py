@@ -62,9 +62,11 @@ def total_tokens(update: Update, model: TextModel, sentences: int) -> int | None
 def _rank_of(update: Update, model: TextModel, layer: int, part: Part) -> int | None:
     """The rank of a matrix that was sent, if it shows and if it counts all tokens."""
     # Where positions are not added, the first layer's inputs are the tokens alone, and repeated tokens show once.
-    repeats = layer == 0 and part.role in ATTENTION and model.adapter.positions is None
+    unmixed = (*ATTENTION, "ffn_in", "ffn_gate", "ffn_out") if model.adapter.parallel else ATTENTION
+    repeats = layer == 0 and part.role in unmixed and model.adapter.positions is None
     carrier = part.carrier(update.tensors)
-    if carrier is None or repeats or not shows_every_token(model, layer):
+    # A layer that runs several times has a dimension for every token and run.
+    if carrier is None or repeats or model.adapter.shared or not shows_every_token(model, layer):
         return None
     return _rank(carrier.matrix)
 

@@ -16,7 +16,7 @@ from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, p
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
-from gradleak.attacks.spans.certify import attention_parts, carried, joint_span
+from gradleak.attacks.spans.certify import attention_parts, carried, input_span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -114,7 +114,7 @@ def _in_the_span(
     model: TextModel, gradient: Update, among: Tensor | None = None, budget: Budget | None = None
 ) -> Tensor | None:
     """The tokens, of some or of all, that fit the first layer's span at some position; None if it has no end."""
-    span = joint_span(gradient.tensors, attention_parts(model, 0))
+    span = input_span(model, gradient.tensors)
     if span is None:
         return None
     tested = torch.arange(len(model.token_embedding), device=model.device) if among is None else among

@@ -9,9 +9,10 @@ import torch
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
-from gradleak.attacks.exact.encoders import recover_encoder
+from gradleak.attacks.exact.encoders import EncoderRecovery, recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.recovery import Outcome, Recovered
+from gradleak.attacks.exact.unplaced import UnplacedRecovery
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
@@ -49,7 +50,8 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
     elif can_estimate(model, undone):
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:
-        outcome = recover_encoder(model, gradient, generator, budget, show)
+        kind = EncoderRecovery if model.adapter.positions is not None else UnplacedRecovery
+        outcome = recover_encoder(model, gradient, generator, budget, show, kind)
     outcome.reasons = with_causes(outcome.reasons, gradient)
     return outcome
 

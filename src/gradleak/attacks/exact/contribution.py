@@ -71,8 +71,9 @@ def find_contribution(
     carrier = part.carrier(update)
     if carrier is None:
         return None
-    (states,) = _states(model, part, tokens)
-    states = states.double() if carrier.map is None else states.double() @ carrier.map.double().T
+    runs = [run.double() for run in _states(model, part, tokens)]
+    runs = runs if carrier.map is None else [run @ carrier.map.double().T for run in runs]
+    states, every = runs[0], torch.cat(runs)
     matrix = carrier.matrix.double()
     # The pseudo-inverse within the span: the span is known, so what lies outside it is noise and is left out.
     inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=least)
@@ -84,7 +85,8 @@ def find_contribution(
         own = part.carrier(gradient)
         if own is None or own.name != carrier.name:
             continue
-        product = (states @ span.basis.T) @ inverse @ (own.matrix @ torch.linalg.pinv(states))
+        output_gradients = (own.matrix @ torch.linalg.pinv(every))[:, : len(states)]
+        product = (states @ span.basis.T) @ inverse @ output_gradients
         starts = range(1 if places is None else len(looked_at))
         tested = (_multiple_of_identity(product, looked_at[start:]) for start in starts)
         for count, (scale, misfit) in zip(range(len(looked_at), 0, -1), tested, strict=False):
@@ -138,6 +140,15 @@ def without(update: Tensors, contribution: Contribution) -> dict[str, Tensor]:
 
 
 def _states(model: TextModel, part: Part, tokens: list[int]) -> list[Tensor]:
+    """What the part sees of a sentence, (tokens, width), in each of its runs: several where layers are shared."""
     batch = model.pad([tokens])
     with torch.no_grad():
-        return [seen[0] for seen in Probe(model, [part])(input_ids=batch.ids, mask=batch.mask.long())]
+        if not model.adapter.shared:
+            return [seen[0] for seen in Probe(model, [part])(input_ids=batch.ids, mask=batch.mask.long())]
+        runs: list[Tensor] = []
+        hook = part.module.register_forward_pre_hook(lambda _, inputs: runs.append(inputs[0][0]))
+        try:
+            model.logits(ids=batch.ids, mask=batch.mask)
+        finally:
+            hook.remove()
+        return runs

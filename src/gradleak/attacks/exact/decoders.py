@@ -12,7 +12,7 @@ from gradleak.attacks.exact.growing import Growth, Prefix, Spans
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import Reason
-from gradleak.attacks.spans.certify import Certifier, attention_parts, joint_span, mixed_layer, mixed_spans
+from gradleak.attacks.spans.certify import Certifier, attention_parts, input_span, mixed_layer, mixed_spans
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.adapter import Part
@@ -27,7 +27,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     missing = not_in_update(update, [mixed])
     if missing:
         return Outcome(reasons=[missing])
-    inputs = joint_span(update.tensors, first)
+    inputs = input_span(model, update.tensors)
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
         return Outcome(reasons=[rank_hidden(update, model, mixed)])
@@ -99,7 +99,8 @@ def _positions(model: TextModel, update: Update) -> range:
         return range(model.max_length)
     sizes = gradient.norm(dim=1)
     used = (sizes > ROW_NOISE * sizes.max()).nonzero()
-    return range(int(used.min()), int(used.max()) + 1)
+    first = model.adapter.family.first_position
+    return range(int(used.min()) - first, int(used.max()) + 1 - first)
 
 
 def _last_tokens(model: TextModel, update: Update, grown: list[Prefix]) -> list[Ending] | None:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
 from gradleak.attacks.exact.contribution import find_contribution, without
-from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, descend
+from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, best_flips, descend
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import Choices, first_inputs, fitting
-from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, joint_span, mixed_layer
+from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, input_span, joint_span, mixed_layer
 from gradleak.attacks.spans.spans import Span
 from gradleak.attacks.spans.unmix import embedding_rows, unmix
 from gradleak.core.budget import Budget, Stopped
@@ -42,13 +42,18 @@ BLOCK = 24
 
 
 def recover_encoder(
-    model: TextModel, update: Update, generator: torch.Generator, budget: Budget, show: Callable[[str], None]
+    model: TextModel,
+    update: Update,
+    generator: torch.Generator,
+    budget: Budget,
+    show: Callable[[str], None],
+    kind: type[EncoderRecovery] | None = None,
 ) -> Outcome:
-    """All sentences of the update that can be found and proved."""
+    """All sentences of the update that can be found and proved; `kind` is how they are searched for."""
     missing = not_in_update(update, [attention_parts(model, 0), mixed_layer(model, update.tensors)[1]])
     if missing:
         return Outcome(reasons=[missing])
-    rounds = EncoderRecovery(model, update, generator)
+    rounds = (kind or EncoderRecovery)(model, update, generator)
     with suppress(Stopped):  # in the middle of a round: what was recovered before it stands
         rounds.run(budget, show)
     bag = {token: 1.0 for sentence in rounds.recovered for token in sentence.tokens}
@@ -63,6 +68,7 @@ class EncoderRecovery:
 
     enough = promising = PROMISING
     once = ONCE
+    first_starts, most_starts = STARTS, MOST_STARTS
 
     def __init__(self, model: TextModel, update: Update, generator: torch.Generator) -> None:
         self.model = model
@@ -88,26 +94,26 @@ class EncoderRecovery:
     def _prepare(self) -> None:
         """What the untouched update shows."""
         self.certifier = Certifier(self.model, self.update)
-        self.before = (joint_span(self.left, self.first), joint_span(self.left, self.mixed))
+        self.before = (input_span(self.model, self.left), joint_span(self.left, self.mixed))
 
     def run(self, budget: Budget, show: Callable[[str], None]) -> None:
         """Search until every sentence is found, the budget is spent, or many starts find nothing."""
-        starts, narrow, failures = STARTS, False, 0
+        starts, narrow, failures = self.first_starts, False, 0
         while not budget.over and not self.complete:
             spans = self._spans(narrow)
             if spans is None:
                 break
             if self._round(*spans, starts, budget):
                 show(self.model.decode(self.recovered[-1].tokens))
-                starts, failures = max(STARTS, starts // 2), 0
+                starts, failures = max(self.first_starts, starts // 2), 0
                 continue
             failures += 1
             if self.recovered and failures % 2:  # the other end of the spectrum first, then more starts
                 narrow = not narrow
             else:
                 starts *= 2
-            if starts > MOST_STARTS:
-                self.reasons.append(Reason(kind="starts-spent", numbers={"starts": MOST_STARTS}))
+            if starts > self.most_starts:
+                self.reasons.append(Reason(kind="starts-spent", numbers={"starts": self.most_starts}))
                 break
 
     @property
@@ -136,11 +142,12 @@ class EncoderRecovery:
     def _spans(self, narrow: bool) -> tuple[Span, Span] | None:
         """What the first layer still sees, and what is left after its attention."""
         if self.before[0] is None or self.before[1] is None:
-            self.reasons.append(rank_hidden(self.update, self.model, self.mixed))
+            hidden = self.mixed if self.before[1] is None else self.first
+            self.reasons.append(rank_hidden(self.update, self.model, hidden))
             return None
         if not self.recovered:
             return self.before[0], self.before[1]
-        tokens = joint_span(self.left, self.first, self.before[0], narrow)
+        tokens = input_span(self.model, self.left, self.before[0], narrow)
         mixed = joint_span(self.left, self.mixed, self.before[1], narrow)
         if tokens is None or mixed is None:
             self.reasons.append(Reason(kind="rest-drowned"))
@@ -149,12 +156,15 @@ class EncoderRecovery:
 
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
         choices, lengths = self._choices(inputs, starts)
-        if not lengths:
-            return False
+        return bool(lengths) and self._search(choices, lengths, mixed, starts, budget)
+
+    def _search(self, choices: Choices, lengths: list[int], mixed: Span, starts: int, budget: Budget) -> bool:
+        """Whether a sentence of one of these lengths was found, from so many starts for each."""
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
         frames = Frames(self.model, choices, rows)
         picks = choices.draw(len(rows), self.generator)
-        ids, energies = descend(Energy(self.model, mixed, self.mixed[0]), frames, picks, budget, self.enough)
+        energy = Energy(self.model, mixed, self.mixed[0])
+        ids, energies = descend(energy, frames, picks, budget, self.enough, self._tries)
         known = {tuple(r.tokens) for r in self.recovered}
         promising = dict.fromkeys(
             tuple(ids[row][frames.mask[row]].tolist())
@@ -163,6 +173,10 @@ class EncoderRecovery:
         )
         accepted = [self._accept(list(tokens)) for tokens in promising if tokens not in known]
         return any(accepted)
+
+    def _tries(self, energy: Energy, frames: Frames, picks: Tensor, rows: Tensor) -> Tensor:
+        """What is tried in a step of the search."""
+        return best_flips(energy, frames, picks, rows)
 
     def _accept(self, tokens: list[int]) -> bool:
         certificate = self.certifier.check(tokens)

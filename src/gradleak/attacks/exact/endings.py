@@ -36,13 +36,15 @@ class Ending:
 class _Sentence:
     """What the last matrix sees of a sentence, and its output gradients at positions with a known label.
 
-    At the last position the output gradient is `expected` less the label's row of the head times `turn`.
+    At the last position the output gradient is `expected` less the label's row of the head times `turn`. A row counts
+    by its slope where logits are capped: by how much the label's logit moves with what the head makes of the state.
     """
 
     inputs: Tensor
     output_gradients: Tensor
     expected: Tensor
     turn: Tensor
+    slopes: Tensor
 
 
 def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> list[Ending]:
@@ -63,7 +65,7 @@ def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> lis
     weight = float((seen * wanted).sum() / wanted.square().sum()) if len(wanted) else 1 / len(inputs)
     head = model.module.get_output_embeddings().weight.detach()
     return [
-        _ending(sentence.expected.double() - own[-1] / weight, head, sentence.turn)
+        _ending(sentence.expected.double() - own[-1] / weight, head * sentence.slopes[:, None], sentence.turn)
         for sentence, own in zip(sentences, solved, strict=True)
     ]
 
@@ -79,7 +81,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     caught: dict[str, Tensor] = {}
 
     def hook(module: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        caught["inputs"] = arguments[0].detach()[0]
+        caught["inputs"] = arguments[0].detach().flatten(0, -2)
         caught["output"] = output.detach().requires_grad_()
         return caught["output"]
 
@@ -91,12 +93,14 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     finally:
         handle.remove()
     output, head = caught["output"], model.module.get_output_embeddings()
-    losses = F.cross_entropy(head(hidden[:-1]), ids[0, 1:], reduction="sum")
+    losses = F.cross_entropy(model.output_logits(hidden[:-1]), ids[0, 1:], reduction="sum")
     (output_gradients,) = torch.autograd.grad(losses, output, retain_graph=True)
     last = hidden[-1]
     eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
     (turn,) = torch.autograd.grad(last, output, eye, is_grads_batched=True)
-    turn = turn[:, 0, -1]
+    turn = turn.flatten(1, -2)[:, -1]  # some models run all tokens of a batch as one list
     with torch.no_grad():
-        expected = head(last).softmax(dim=0) @ head.weight @ turn
-    return _Sentence(caught["inputs"], output_gradients[0, :-1], expected, turn)
+        logits, cap = model.output_logits(last), model.adapter.logit_cap
+        slopes = torch.ones_like(logits) if cap is None else 1 - (logits / cap).square()
+        expected = (logits.softmax(dim=0) * slopes) @ head.weight @ turn
+    return _Sentence(caught["inputs"], output_gradients.flatten(0, -2)[:-1], expected, turn, slopes)

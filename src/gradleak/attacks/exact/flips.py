@@ -8,6 +8,8 @@ derivative first, the best flips exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,9 @@ PROMISING = 1e-5
 FLIPS = 16
 STEPS = 60
 CHUNK = 512
+
+# What is tried of (rows, positions) picks in a step, (rows, tries, positions); the last is which rows they are.
+Tries = Callable[["Energy", "Frames", Tensor, Tensor], Tensor]
 
 
 class Energy:
@@ -82,12 +87,18 @@ class Frames:
 
 
 def descend(
-    energy: Energy, frames: Frames, picks: Tensor, budget: Budget, enough: float = PROMISING
+    energy: Energy,
+    frames: Frames,
+    picks: Tensor,
+    budget: Budget,
+    enough: float = PROMISING,
+    tries: Tries | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Flip tokens of (starts, positions) picks until no flip helps; the tokens and energies reached.
 
-    An energy up to `enough` is not lowered further.
+    An energy up to `enough` is not lowered further. `tries` gives what is tried in a step, if not the best flips.
     """
+    tries = tries or best_flips
     everyone = torch.arange(len(picks), device=picks.device)
     values = energy.values(frames.ids(picks, everyone), frames.mask)
     stuck = torch.zeros_like(values, dtype=torch.bool)
@@ -95,7 +106,7 @@ def descend(
         active = ((values > enough) & ~stuck).nonzero()[:, 0]
         if not len(active) or budget.tick():
             break
-        tried = _flips(energy, frames, picks[active], active)
+        tried = tries(energy, frames, picks[active], active)
         ids = frames.ids(tried, active)
         mask = frames.mask[active][:, None].expand_as(ids)
         energies = energy.values(ids.flatten(0, 1), mask.flatten(0, 1)).view(ids.shape[:2])
@@ -107,15 +118,20 @@ def descend(
     return frames.ids(picks, everyone), values
 
 
-def _flips(energy: Energy, frames: Frames, picks: Tensor, rows: Tensor) -> Tensor:
-    """The single flips that should lower the energy most, to first order: (rows, flips, positions)."""
+def flip_gains(energy: Energy, frames: Frames, picks: Tensor, rows: Tensor) -> Tensor:
+    """By how much each choice at each place changes the energy, to first order; infinite where it cannot stand."""
     choices = frames.choices
     places = torch.arange(picks.shape[1], device=picks.device)
     slopes = energy.slopes(frames.ids(picks, rows), frames.mask[rows])
     here = (slopes * choices.inputs[places, picks]).sum(dim=-1, keepdim=True)
     gains = torch.einsum("rpd,pcd->rpc", slopes, choices.inputs) - here
     gains = gains.masked_fill(~(choices.allowed & frames.free[rows][..., None]), float("inf"))
-    gains.scatter_(2, picks[..., None], float("inf"))
+    return gains.scatter_(2, picks[..., None], float("inf"))
+
+
+def best_flips(energy: Energy, frames: Frames, picks: Tensor, rows: Tensor) -> Tensor:
+    """The single flips that should lower the energy most, to first order: (rows, flips, positions)."""
+    gains = flip_gains(energy, frames, picks, rows)
     width = gains.shape[2]
     best = gains.flatten(1).topk(min(FLIPS, gains[0].numel()), largest=False)
     # Where there are fewer flips than asked for, the rest repeat the sentence as it is.

@@ -19,6 +19,7 @@ from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget, Stopped
 from gradleak.models.adapter import Part
+from gradleak.models.masks import Sees
 from gradleak.models.text import TextModel
 
 # Tokens of all prefixes and their candidates that go through the first layer at once.
@@ -208,13 +209,9 @@ class Growth:
         places = torch.arange(total, device=ids.device).clamp_max(length)
         sees = torch.ones(total, total, dtype=torch.bool, device=ids.device).tril()
         sees[length:, length:] = torch.eye(len(bag), dtype=torch.bool, device=ids.device)
-        table = self.model.token_embedding
-        blocked = torch.zeros(total, total, dtype=table.dtype, device=ids.device)
-        blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
-        mask = blocked[None, None].expand(len(prefixes), -1, -1, -1)
         probe = Probe(self.model, [self.spans.mixed_part])
         with torch.no_grad():
-            return probe(input_ids=ids, mask=mask, position_ids=(start + places)[None])[0][:, length:]
+            return probe(input_ids=ids, mask=Sees(sees, places), position_ids=(start + places)[None])[0][:, length:]
 
 
 def _places(ids: Tensor, start: int) -> Tensor:

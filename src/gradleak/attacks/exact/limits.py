@@ -8,6 +8,7 @@ import torch
 
 from gradleak.attacks.evidence.lengths import most_tokens
 from gradleak.attacks.reasons import Reason
+from gradleak.attacks.spans.certify import attention_parts
 from gradleak.attacks.spans.spans import least_outside, numerical_rank
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
@@ -49,8 +50,13 @@ def rank_hidden(update: Update, model: TextModel, parts: Sequence[Part]) -> Reas
     sizes = torch.linalg.svdvals(matrix)
     if not float(sizes[0]):
         return Reason(kind="zero", about=carrier.name)
-    numbers = {"largest": float(sizes[0]), "smallest": float(sizes[-1]), "limit": min(matrix.shape)}
+    limit, adapter = min(matrix.shape), model.adapter
+    if parts[0] in attention_parts(model, 0) and adapter.embedding_projection is not None:
+        limit = min(limit, model.token_embedding.shape[1])  # what the layer sees is made of narrower embeddings
+    if adapter.shared:  # every run of the layer but the last has a dimension for each token
+        limit = min(limit, min(matrix.shape) // (adapter.depth - 1))
+    numbers = {"largest": float(sizes[0]), "smallest": float(sizes[-1]), "limit": limit}
     most = most_tokens(update, model)
-    if most is not None and most <= min(matrix.shape) - least_outside(matrix.shape[1]):
+    if most is not None and most <= limit - least_outside(matrix.shape[1]):
         numbers["most"] = most
     return Reason(kind="no-gap", about=carrier.name, numbers=numbers)

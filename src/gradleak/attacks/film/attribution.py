@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -158,7 +158,7 @@ class CachedReading:
 
 def _log_probs(model: TextModel, states: Tensor, ids: Tensor) -> Tensor:
     """The log-probability of every token but the first."""
-    logits = model.module.get_output_embeddings()(states[:, :-1])
+    logits = model.output_logits(states[:, :-1])
     return logits.gather(2, ids[:, 1:, None])[..., 0] - logits.logsumexp(dim=2)
 
 
@@ -178,10 +178,13 @@ def upper_layers(model: TextModel, first: int, moved: Container[str]) -> Any:
     layers = nn.ModuleList(list(upper.get_submodule(family.layers))[first:])
     upper.set_submodule(family.layers, layers)
     upper.config.num_hidden_layers = len(layers)
+    if kinds := getattr(upper.config, family.layer_kinds, None):
+        setattr(upper.config, family.layer_kinds, list(kinds)[first:])
     for index, layer in enumerate(layers):
         for module in layer.modules():
-            if hasattr(module, "layer_idx"):  # which place of the cache it uses
-                cast(Any, module).layer_idx = index
+            for place in ("layer_idx", "layer_id"):  # which place of the cache it uses
+                if hasattr(module, place):
+                    setattr(module, place, index)
     if family.positions is not None:  # the input of an upper layer has its positions already
         table = upper.get_submodule(family.positions)
         table.weight = nn.Parameter(torch.zeros_like(table.weight), requires_grad=False)

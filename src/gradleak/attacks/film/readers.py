@@ -12,11 +12,11 @@ from gradleak.models.text import TextModel
 
 
 class ModelReader:
-    """The model alone, with a cache; shares are 0."""
+    """The model alone, with a cache; shares are 0. Probabilities are those among the bag."""
 
     def __init__(self, model: TextModel, bag: Tensor) -> None:
         self._model = model
-        self._rows = _output_rows(model, bag)
+        self._bag = bag
         self._cache: Any = None
 
     @property
@@ -38,7 +38,7 @@ class ModelReader:
     def _judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         base = self._model.module.base_model
         state = base(input_ids=ids, past_key_values=self._cache, use_cache=True).last_hidden_state[:, -1]
-        log_probs = (state @ self._rows.T).log_softmax(dim=1)
+        log_probs = self._model.output_logits(state, self._bag).log_softmax(dim=1)
         return log_probs, torch.zeros_like(log_probs)
 
 
@@ -47,7 +47,7 @@ class UpdateReader:
 
     def __init__(self, attribution: Attribution, bag: Tensor) -> None:
         self._attribution = attribution
-        self._rows = _output_rows(attribution.model, bag)
+        self._bag = bag
         self._reading: CachedReading = attribution.reading()
 
     @property
@@ -65,14 +65,10 @@ class UpdateReader:
 
     @torch.no_grad()
     def _judge(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        plain, moved = ((state[:, -1] @ self._rows.T).log_softmax(dim=1) for state in self._reading.states(ids))
+        model = self._attribution.model
+        states = (state[:, -1] for state in self._reading.states(ids))
+        plain, moved = (model.output_logits(state, self._bag).log_softmax(dim=1) for state in states)
         shares = (moved - plain) / self._attribution.unit
         if self._reading.fits is not None:  # nothing follows a token that was not read in the batch
             plain = plain.masked_fill(~self._reading.fits[:, None], float("-inf"))
         return plain, shares
-
-
-def _output_rows(model: TextModel, bag: Tensor) -> Tensor:
-    """The bag's rows of the output matrix: probabilities are those among the bag."""
-    rows: Tensor = model.module.get_output_embeddings().weight.detach()[bag]
-    return rows

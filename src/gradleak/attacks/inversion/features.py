@@ -71,6 +71,10 @@ class Structured:
         table = model.adapter.positions
         if table is None:
             raise GradleakError(f"{model.name} has no position embedding; use features=hashed")
+        if model.adapter.embedding_projection is not None or model.adapter.shared:
+            raise GradleakError(
+                f"{model.name} has embeddings of another width than its layers, or shares layers; use features=hashed"
+            )
         first = model.adapter.family.first_position
         self._rows = slice(first, first + length)
         self._table = model.adapter.parameter_of(table)

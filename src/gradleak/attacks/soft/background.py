@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradleak.attacks.spans.certify import attention_parts, mixing_parts
+from gradleak.attacks.spans.certify import mixed_places
 from gradleak.attacks.spans.probe import Probe
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
@@ -36,13 +36,8 @@ def spots_of(model: TextModel, held: Sequence[str]) -> list[Spot]:
     A layer's attention sees its input, its feed-forward block what the attention made of it. The first layer's input
     is left out: nothing is mixed there, and which tokens it saw is another question.
     """
-    layers = range(max(2, round(DEPTH * len(model.adapter.parts))))
-    groups = [
-        group
-        for layer in layers
-        if layer < len(model.adapter.parts)
-        for group in ([attention_parts(model, layer)] if layer else []) + [mixing_parts(model, layer)]
-    ]
+    layers = range(min(len(model.adapter.parts), max(2, round(DEPTH * len(model.adapter.parts)))))
+    groups = [group for _, group in mixed_places(model, layers)]
     names = set(held)
     kept = [tuple(part for part in group if names & set(part.tensor_names)) for group in groups]
     return [Spot(parts) for parts in kept if parts]

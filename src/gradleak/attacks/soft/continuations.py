@@ -13,6 +13,7 @@ from gradleak.attacks.film.readers import ModelReader
 from gradleak.attacks.soft.background import Spot
 from gradleak.attacks.soft.directions import Observed
 from gradleak.attacks.spans.probe import Probe
+from gradleak.models.masks import Sees
 from gradleak.models.text import TextModel
 
 # Rows of nonsense, and their tokens, after which it is seen how well a token fits anywhere.
@@ -69,9 +70,6 @@ def usual_scores(model: TextModel, observed: Observed, bag: Tensor, seed: int) -
 def _run(
     model: TextModel, spots: Sequence[Spot], ids: Tensor, sees: Tensor, places: Tensor, cache: Any = None
 ) -> list[Tensor]:
-    table = model.token_embedding
-    blocked = torch.zeros(sees.shape, dtype=table.dtype, device=ids.device)
-    blocked.masked_fill_(~sees, torch.finfo(table.dtype).min)
-    mask = blocked[None, None].expand(len(ids), -1, -1, -1)
+    places = places.to(ids.device)
     probe = Probe(model, [spot.parts[0] for spot in spots])
-    return probe(input_ids=ids, mask=mask, position_ids=places.to(ids.device), cache=cache)
+    return probe(input_ids=ids, mask=Sees(sees, places[0]), position_ids=places, cache=cache)

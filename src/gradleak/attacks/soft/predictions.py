@@ -186,7 +186,8 @@ class Predictions:
 
     def log_probs(self, seen: Seen) -> Tensor:
         """Of the whole vocabulary, with what can stand in no text ruled out."""
-        return (seen.states @ self.outputs.T).log_softmax(dim=1).masked_fill(~self.model.text_tokens, RULED_OUT)
+        log_probs = self.model.output_logits(seen.states).log_softmax(dim=1)
+        return log_probs.masked_fill(~self.model.text_tokens, RULED_OUT)
 
     @torch.no_grad()
     def along(self, row: Sequence[int]) -> Seen:
@@ -251,7 +252,10 @@ RULED_OUT = -30.0
 
 
 def _shares(shift: Tensor, outputs: Tensor, weights: Tensor, usual: Tensor) -> Tensor:
-    """How much likelier a moved state makes tokens, (prefixes, tokens); the likeliest stand for all others."""
+    """How much likelier a moved state makes tokens, (prefixes, tokens); the likeliest stand for all others.
+
+    A cap on logits is passed over: it bends what every update explains by as much.
+    """
     raised = shift @ outputs.T if outputs.dim() == 2 else torch.einsum("ptw,pw->pt", outputs, shift)
     return raised - (weights * torch.einsum("plw,pw->pl", usual, shift)).sum(dim=1, keepdim=True)
 
@@ -298,7 +302,7 @@ class BagReader:
 
     def __init__(self, predictions: Predictions, bag: Tensor) -> None:
         self._predictions, self._reading = predictions, predictions.reading()
-        self._outputs = predictions.outputs[bag]
+        self._bag = bag
 
     @property
     def cache(self) -> Any:
@@ -313,20 +317,20 @@ class BagReader:
         return self._judged(tokens[:, None])
 
     def _judged(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return _among(self._predictions, self._reading.read(ids), self._outputs)
+        return _among(self._predictions, self._reading.read(ids), self._bag)
 
 
 def labels_along(predictions: Predictions, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability among the bag of each of its tokens after each place of a row, and what each explains."""
-    return _among(predictions, predictions.along(row), predictions.outputs[bag])
+    return _among(predictions, predictions.along(row), bag)
 
 
 def labels_after(predictions: Predictions, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
     """The same after the last place alone."""
-    return _among(predictions, predictions.along(row).at(torch.tensor([len(row) - 1])), predictions.outputs[bag])
+    return _among(predictions, predictions.along(row).at(torch.tensor([len(row) - 1])), bag)
 
 
 @torch.no_grad()
-def _among(predictions: Predictions, seen: Seen, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    log_probs = (seen.states @ outputs.T).log_softmax(dim=1)
-    return log_probs, predictions.explained(seen, log_probs, outputs)
+def _among(predictions: Predictions, seen: Seen, bag: Tensor) -> tuple[Tensor, Tensor]:
+    log_probs = predictions.model.output_logits(seen.states, bag).log_softmax(dim=1)
+    return log_probs, predictions.explained(seen, log_probs, predictions.outputs[bag])

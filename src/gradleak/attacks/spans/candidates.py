@@ -87,6 +87,13 @@ class Choices:
         picked = inputs.gather(1, best.indices[..., None].expand(-1, -1, inputs.shape[-1]))
         return cls(tokens[best.indices], best.values, picked)
 
+    @classmethod
+    def anywhere(cls, model: TextModel, tokens: Tensor, length: int) -> Choices:
+        """These tokens at every position, in the same order; the first layer sees them alike wherever they stand."""
+        inputs = first_inputs(model, tokens, 1)[:, 0] if len(tokens) else model.token_embedding[:0]
+        weights = torch.ones(length, len(tokens), device=tokens.device)
+        return cls(tokens.expand(length, -1), weights, inputs.expand(length, -1, -1))
+
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Random choices, (count, positions), as indices; the likelier the more often."""
         usable = torch.where(self.allowed.any(dim=1, keepdim=True), self.weights, torch.ones_like(self.weights))

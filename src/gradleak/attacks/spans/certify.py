@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.attacks.spans.candidates import TOLERANCE
 from gradleak.attacks.spans.probe import Probe
-from gradleak.attacks.spans.spans import Span, span_of
+from gradleak.attacks.spans.spans import Span, least_outside, span_of
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -39,8 +39,9 @@ def attention_parts(model: TextModel, layer: int) -> list[Part]:
     An encoder's keys do not: softmax ignores what is common to all keys, so their gradient lacks a direction.
     A decoder's queries lack a sentence's first token, which has nothing to choose from; its keys and values do not.
     """
-    roles = ("query", "value") if model.adapter.family.kind == "encoder" else ("query", "key", "value")
-    return [model.adapter.parts[layer][role] for role in roles]
+    family = model.adapter.family
+    usual = ("query", "value") if family.kind == "encoder" else ("query", "key", "value")
+    return [model.adapter.parts[layer][role] for role in family.inputs_seen_by or usual]
 
 
 def mixing_parts(model: TextModel, layer: int) -> list[Part]:
@@ -51,7 +52,10 @@ def mixing_parts(model: TextModel, layer: int) -> list[Part]:
 
 def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
     """The gradients of these parts of the same input that an update holds, and the map they see it through."""
-    carriers = [carrier for carrier in (part.carrier(tensors) for part in parts) if carrier is not None]
+    found = ((part, part.carrier(tensors)) for part in parts)
+    # LoRA's factors of a fused matrix are those of all its parts, and twice the same would look like a lack of rank.
+    unlike = {(c.name, part.block if c.name == part.weight_name else None): c for part, c in found if c is not None}
+    carriers = list(unlike.values())
     plain = [carrier.matrix for carrier in carriers if carrier.map is None]
     if plain or not carriers:
         return plain, None
@@ -70,18 +74,43 @@ def joint_span(
     return None if span is None else dataclasses.replace(span, map=seen_through)
 
 
+def input_span(
+    model: TextModel, tensors: Mapping[str, Tensor], before: Span | None = None, narrow: bool = False
+) -> Span | None:
+    """The span of what the first layer sees; None too where it holds all that narrower embeddings can be made into.
+
+    Where layers are shared, it holds what every run but the last sees of each token.
+    """
+    span = joint_span(tensors, attention_parts(model, 0), before, narrow)
+    adapter, width = model.adapter, model.token_embedding.shape[1]
+    if span is None or adapter.embedding_projection is None:
+        return span
+    tokens = span.rank / (adapter.depth - 1 if adapter.shared else 1)
+    return span if tokens <= width - least_outside(width) else None
+
+
 def mixed_layer(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[int, list[Part]]:
     """The first matrices of an update that see tokens mixed with their neighbours, and the layer they are in.
 
     Those that the update holds come first. If it holds none at all, they are those that it would take.
     """
-    for layer in range(len(model.adapter.parts)):
-        groups = [attention_parts(model, layer)] if layer else []
-        for parts in [*groups, mixing_parts(model, layer)]:
-            held = [part for part in parts if part.carrier(tensors) is not None]
-            if held and shows_every_token(model, layer):
-                return layer, [*held, *(part for part in parts if part not in held)]
-    return 0, mixing_parts(model, 0)
+    places = mixed_places(model, range(len(model.adapter.parts)))
+    for layer, parts in places:
+        held = [part for part in parts if part.carrier(tensors) is not None]
+        if held and shows_every_token(model, layer):
+            return layer, [*held, *(part for part in parts if part not in held)]
+    return places[0] if places else (0, mixing_parts(model, 0))
+
+
+def mixed_places(model: TextModel, layers: Iterable[int]) -> list[tuple[int, list[Part]]]:
+    """The matrices of these layers that see tokens mixed with their neighbours, by input, in the order they run.
+
+    The first layer's attention mixes them, so it does not see them mixed itself; nor does a feed-forward block that
+    runs beside it.
+    """
+    places = [(layer, kind) for layer in layers for kind in (attention_parts, mixing_parts)]
+    unmixed = (attention_parts, mixing_parts) if model.adapter.parallel else (attention_parts,)
+    return [(layer, kind(model, layer)) for layer, kind in places if layer or kind not in unmixed]
 
 
 def shows_every_token(model: TextModel, layer: int) -> bool:
@@ -90,7 +119,8 @@ def shows_every_token(model: TextModel, layer: int) -> bool:
     A classifier's last layer is read at a single token: its queries and what follows have a direction per sentence,
     its keys and values a direction per head.
     """
-    return model.task != "classification" or layer < len(model.adapter.parts) - 1
+    last = layer == len(model.adapter.parts) - 1 and not model.adapter.shared  # a shared layer runs before that too
+    return model.task != "classification" or not last
 
 
 def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:

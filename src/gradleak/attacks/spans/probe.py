@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from gradleak.models.adapter import Part
+from gradleak.models.masks import Sees, given
 from gradleak.models.text import TextModel
 
 
@@ -23,9 +24,10 @@ class Probe:
         self.model = model
         self.parts = parts
 
-    def __call__(self, *, mask: Tensor, cache: Any = None, **inputs: Any) -> list[Tensor]:
+    def __call__(self, *, mask: Tensor | Sees, cache: Any = None, **inputs: Any) -> list[Tensor]:
         """The inputs of the parts, (batch, positions, width) each; `inputs` are those of the base model.
 
+        `mask` says which tokens are real, (batch, positions), or which of them see which.
         `cache` has the keys and values of what stands before; it is written to, and of no use afterwards.
         """
         seen: dict[int, Tensor] = {}
@@ -33,18 +35,23 @@ class Probe:
         extra: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
         if self.model.adapter.family.kind == "decoder":
             extra["use_cache"] = cache is not None
+        batch, positions = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs).shape[:2]
         try:
-            self.model.module.base_model(attention_mask=mask, **extra, **inputs)
+            with given(self.model, mask, batch) as attention:
+                self.model.module.base_model(attention_mask=attention, **extra, **inputs)
         except _Reached:
             pass
         finally:
             for handle in handles:
                 handle.remove()
-        return [seen[i] for i in range(len(self.parts))]
+        # Some models run all tokens of a batch through their feed-forward blocks as one list.
+        states = [seen[i] for i in range(len(self.parts))]
+        return [each if each.dim() == 3 else each.view(batch, positions, -1) for each in states]
 
     def _catch(self, number: int, seen: dict[int, Tensor]) -> Callable[..., None]:
         def hook(module: Any, arguments: tuple[Any, ...]) -> None:
-            seen[number] = arguments[0]
+            # The first run counts: shared layers run again, and some matrices see other things afterwards.
+            seen.setdefault(number, arguments[0])
             if number == len(self.parts) - 1:
                 raise _Reached
 

@@ -11,15 +11,24 @@ from gradleak.models.tasks import Task
 Kind = Literal["encoder", "decoder"]
 
 ROLES = ("query", "key", "value", "attention_out", "ffn_in", "ffn_out")
+# Kinds of layers in which a token sees only what stands near it, as configurations name them.
+NEAR = ("sliding_attention", "local")
 
 
 @dataclass(frozen=True)
 class Fused:
-    """One block of a matrix that holds several roles side by side, such as GPT-2's query-key-value."""
+    """One block of a matrix that holds several roles side by side, such as GPT-2's query-key-value.
+
+    It is the block `index` of `count`. Blocks of unequal height have `heights`: for each of them the name of the
+    entry of the model's configuration that it is in proportion to. Where a matrix repeats all its blocks for every
+    head, `groups` is the name of the entry that says how often.
+    """
 
     path: str
     index: int
     count: int
+    heights: tuple[str, ...] | None = None
+    groups: str | None = None
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,24 @@ class Family:
     """Where the models of one Hugging Face `model_type`, which is the family's name, keep their parts.
 
     Paths are relative to `base_model`, those of `roles` to one layer, those of `head` to the whole model.
-    `first_position` is the row of the position table that the first token reads.
+    A path of `layers` may have one `*`, which stands for every module of a list.
+    `first_position` is the row of the position table that the first token reads, `first_position_id` what the model
+    is told to make it read that row, if this is another number. `embedding_projection` is a linear module between
+    embeddings and layers of another width.
+
+    `inputs_seen_by` are the roles whose gradients show all that a layer's attention sees, and nothing else.
+    `parallel` names the entry of the configuration that says whether the feed-forward block sees the layer's input,
+    as the attention does, and not what the attention made of it. `rotary` says that positions turn queries and keys.
+    `window` names the entry that says how far back tokens see in layers whose kind, listed under `layer_kinds`, is
+    one of NEAR, or in all layers if the configuration lists no kinds. `window_mask` is a buffer of a layer that holds
+    who sees whom, where the model does not leave that to the mask it is given. `logit_cap` names the entry with the
+    largest logit of a language model.
 
     `transposed` are classes of linear modules that store (inputs, outputs), where torch stores (outputs, inputs).
     `rules` names for further classes of modules how gradients are read off them: a function as those of
     `gradleak.matching.rules`, or where it is, "module:function". Common layers need none, and what has none is
-    matched by plain autograd, which is slow.
+    matched by plain autograd, which is slow. `refused` are parts that some models have and that are not supported,
+    with what is said of them.
     """
 
     name: str
@@ -43,10 +64,20 @@ class Family:
     head: Mapping[Task, tuple[str, ...]]
     positions: str | None = None
     first_position: int = 0
+    first_position_id: int | None = None
     token_types: str | None = None
     embedding_norm: str | None = None
+    embedding_projection: str | None = None
+    inputs_seen_by: tuple[str, ...] = ()
+    parallel: str | None = None
+    rotary: bool = False
+    window: str | None = None
+    layer_kinds: str = "layer_types"
+    window_mask: str | None = None
+    logit_cap: str | None = None
     transposed: tuple[str, ...] = ()
     rules: Mapping[str, str | Callable[..., Any]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

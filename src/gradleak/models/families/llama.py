@@ -19,5 +19,6 @@ LLAMA = Family(
         "ffn_out": "mlp.down_proj",
     },
     head={"causal-lm": ("lm_head",), "classification": ("score",)},
+    rotary=True,
     rules={"LlamaRMSNorm": "gradleak.matching.rules:rms_norm"},
 )
