@@ -68,7 +68,8 @@ TEXTS: dict[Kind, str] = {
     "nothing-yet": "the attack was ended before it had read anything",
     "stage-cut": "{about} was ended by its share of the time before it had an answer",
     "states-missing": "soft was skipped: the update shows nothing of what layers above the first attention saw",
-    "tokens-missing": "soft was skipped: the tokens of the batch do not show",
+    "tokens-missing": "soft read nothing: no token of the batch shows, and no sentence is confirmed by layers that "
+    "had no part in its search",
     "tokens-unknown": "the tokenizer does not know what was written in {tokens:.0f} places of the recovered "
     "sentences, and no certificate covers it",
 }

@@ -68,12 +68,12 @@ def contains(
         budget: A duration such as "60s", a number of seconds, or a `Budget`; what is scored by then is kept.
         progress: Who watches.
 
-    >>> from gradleak import Client, contains, load_model
-    >>> model = load_model("minilm")
-    >>> update = Client(model).update(["Her biopsy came back clear."], labels=[0])
-    >>> found = contains(update, model, ["Her biopsy came back clear.", "The loan was refused."], references=100)
-    >>> [round(each.false_alarm_rate, 2) <= 0.01 for each in found.candidates]
-    [True, False]
+    It takes about a minute on a small encoder, most of it to learn from public text, so this example is not run as a
+    test; tests/attacks/test_contains.py has smaller ones:
+
+        update = Client(model).update(["Her biopsy came back clear."], labels=[0])
+        found = contains(update, model, ["Her biopsy came back clear.", "The loan was refused."])
+        [each.false_alarm_rate for each in found.candidates]
     """
     started, limit = time.monotonic(), Budget.of(budget)
     target = text_target(model, "looking for candidates")

@@ -117,11 +117,9 @@ class Soft(Attack):
     ) -> tuple[Background, Learned] | None:
         """What states look like in public text, and what evidence of such an update is worth there."""
         sentences, names = _sentences(gradient, tokens), tuple(gradient.tensors)
-        manifest = gradient.manifest
-        key = (model.fingerprint, names, sentences, str(manifest.client), manifest.defenses, self.options.rehearsals)
+        key = ("named", *self._kind(gradient, model, sentences))
         if key in _LEARNED:
-            _LEARNED.move_to_end(key)
-            return _LEARNED[key]
+            return _LEARNED.get(key)
         spots = spots_of(model, names)
         if not spots:
             return None
@@ -144,11 +142,12 @@ class Soft(Attack):
         progress.end()
         if learned is None:
             return None
-        if not own.over:
-            _LEARNED[key] = general, learned
-            while len(_LEARNED) > KEPT:
-                _LEARNED.popitem(last=False)
-        return general, learned
+        return _LEARNED.put(key, (general, learned)) if not own.over else (general, learned)
+
+    def _kind(self, gradient: Update, model: TextModel, sentences: int) -> tuple[Any, ...]:
+        """What decides what is learned for an update: others of the same kind need not learn it again."""
+        manifest, names = gradient.manifest, tuple(gradient.tensors)
+        return model.fingerprint, names, sentences, str(manifest.client), manifest.defenses, self.options.rehearsals
 
     def _rehearsed(self, model: TextModel, sentences: int) -> list[list[list[int]]]:
         """Batches of public text that evidence is weighed on."""
@@ -214,6 +213,9 @@ class Soft(Attack):
     ) -> tuple[Comparison, Comparison, OpenJudge] | None:
         """What sentences are searched by, what confirms them, and what evidence is worth."""
         sentences, names = _sentences(gradient, USUAL), list(gradient.tensors)
+        key = ("unnamed", *self._kind(gradient, model, sentences))
+        if key in _LEARNED:
+            return _LEARNED.get(key)
         own = budget.part(REHEARSAL_SHARE)
         every = self._compared(gradient, model, sentences, OPEN_GROUPS, own)
         lowest = min((view.first for view in every.views), default=0)
@@ -227,10 +229,24 @@ class Soft(Attack):
             for rows in self._rehearsed(model, sentences)
         )
         judge = learn(rehearsed, own)
-        return None if judge is None else (compared, witnesses, judge)
+        return None if judge is None else _LEARNED.put(key, (compared, witnesses, judge))
 
 
-_LEARNED: OrderedDict[Any, tuple[Background, Learned]] = OrderedDict()
+class _Kept(OrderedDict[Any, Any]):
+    """The last few things that were learned."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.move_to_end(key)
+        return self[key]
+
+    def put(self, key: Any, learned: Any) -> Any:
+        self[key] = learned
+        while len(self) > KEPT:
+            self.popitem(last=False)
+        return learned
+
+
+_LEARNED = _Kept()
 
 
 def _sentences(gradient: Update, tokens: int) -> int:
