@@ -146,6 +146,16 @@ def test_layers_that_were_not_sent_are_left_out() -> None:
     assert made.views == [View(2, 3, True)]
 
 
+def test_layers_that_a_client_left_zero_explain_nothing(
+    known: tuple[TextModel, list[list[int]], Comparison, Predictions],
+) -> None:
+    model, rows, compared, _ = known
+    nothing = {name: torch.zeros_like(tensor) for name, tensor in Client(model).update(TEXTS).tensors.items()}
+    _, explained = labels_along(Predictions.of(model, compared, nothing), rows[0], torch.arange(20))
+    assert bool((explained[..., 0::FEATURES] == 0).all())
+    assert bool(explained.isfinite().all())
+
+
 @pytest.mark.parametrize("family", [name for name, task in ALL_CASES if task == "causal-lm"])
 def test_copies_of_the_upper_layers_continue_every_family(family: str) -> None:
     """With no step taken, a copy makes of its first layer's input what the model makes of it, with a cache too."""

@@ -43,7 +43,7 @@ OPEN_GROUPS = 3
 # By how many deviations those layers must confirm a sentence.
 CONFIRMED = 5.0
 # What was learned is kept for so many kinds of updates: the next update of a run needs it again.
-KEPT = 4
+KEPT = 2
 # Randomness of public text and of rehearsals; an answer depends on no other.
 SEED = 0
 
@@ -80,7 +80,7 @@ class Soft(Attack):
         return [self.read(gradient, tokens, model, context)]
 
     def read(self, gradient: Update, tokens: Tokens, model: TextModel, context: AttackContext) -> Reconstruction:
-        """The sentences of a gradient whose tokens are named already."""
+        """The sentences of a gradient, made of the tokens that it names; of the whole vocabulary if it names none."""
         budget, progress = context.budget, context.progress
         content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
         context.keep(0, _reconstruction(model, tokens, content, Read(), budget))
@@ -88,7 +88,7 @@ class Soft(Attack):
             return self._read_openly(gradient, tokens, model, context)
         learned = self._learned(gradient, model, len(content), budget, progress) if len(content) > 1 else None
         if learned is None:
-            reasons = [] if budget.over else [Reason(kind="states-missing" if content else "tokens-missing")]
+            reasons = [] if budget.over else [Reason(kind="states-missing")]
             return _reconstruction(model, tokens, content, Read(), budget, reasons)
         size = SearchSize(
             _sentences(gradient, len(content)),
@@ -119,7 +119,7 @@ class Soft(Attack):
         sentences, names = _sentences(gradient, tokens), tuple(gradient.tensors)
         key = ("named", *self._kind(gradient, model, sentences))
         if key in _LEARNED:
-            return _LEARNED.get(key)
+            return _LEARNED.recall(key)
         spots = spots_of(model, names)
         if not spots:
             return None
@@ -215,7 +215,7 @@ class Soft(Attack):
         sentences, names = _sentences(gradient, USUAL), list(gradient.tensors)
         key = ("unnamed", *self._kind(gradient, model, sentences))
         if key in _LEARNED:
-            return _LEARNED.get(key)
+            return _LEARNED.recall(key)
         own = budget.part(REHEARSAL_SHARE)
         every = self._compared(gradient, model, sentences, OPEN_GROUPS, own)
         lowest = min((view.first for view in every.views), default=0)
@@ -235,7 +235,7 @@ class Soft(Attack):
 class _Kept(OrderedDict[Any, Any]):
     """The last few things that were learned."""
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def recall(self, key: Any) -> Any:
         self.move_to_end(key)
         return self[key]
 

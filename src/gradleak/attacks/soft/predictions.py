@@ -73,6 +73,7 @@ class Moved:
             with torch.no_grad():
                 weight -= reach * direction.to(weight)
             self.unit += reach * float((direction * gradient).sum())
+        self.unit = self.unit or 1.0  # an update that holds nothing of these layers moves nothing
 
 
 def _of_view(model: TextModel, tensors: Tensors, view: View) -> dict[str, tuple[str, Tensor]]:
