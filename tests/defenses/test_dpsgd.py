@@ -47,8 +47,10 @@ def test_clipping_is_that_of_a_plain_loop(any_tiny: TextModel, clip: float) -> N
     found = Client(any_tiny, defenses=[DpSgd(noise=0, clip=clip)]).update(TEXTS, labels).tensors
     expected = clipped_by_a_loop(any_tiny, labels, clip)
     assert set(found) == set(expected)
+    # Gemma's scaled embeddings make larger entries, whose rounding is larger too.
+    relative = 0 if (any_tiny.family, any_tiny.task) in CASES else 1e-4
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found[name], tensor, rtol=relative, atol=1e-6)
 
 
 def test_clipping_binds(tiny_bert: TextModel) -> None:
