@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
 from gradleak.core.secret import Secret
-from gradleak.models.completion import completion_targets
+from gradleak.models.completion import Places
 from gradleak.models.text import TextModel
+from gradleak.models.training_batch import training_batch
 from gradleak.updates.update import Update
 
 
@@ -29,21 +28,25 @@ class Client(Sender):
     modality = "text"
 
     def update(
-        self, texts: Sequence[str], labels: Sequence[int | str] | None = None, secret: Secret | None = None
+        self,
+        texts: Sequence[str],
+        labels: Sequence[int | str] | None = None,
+        secret: Secret | None = None,
+        completions: Sequence[Places | None] | None = None,
     ) -> Update:
         """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
         Classification needs one label per text: a class number, or a class name of the model's config.
+        `completions` says for each text from which to before which character its answers stand, for a rule by which
+        only they are predicted; a text without is searched for the rule's marker.
         """
         if not texts:
             raise GradleakError("a client needs at least one text")
-        batch = self.model.encode(texts)
         classes = self._classes(texts, labels)
-        if self.rule.loss == "completion":
-            targets = completion_targets(self.model, texts, batch, self.rule.marker)
-        else:
-            targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
-        facts = {"batch_size": len(texts), "labels": classes, "lengths": batch.lengths}
+        batch, targets = training_batch(self.model, texts, classes, self.rule, completions)
+        # To the attacker a sentence is what the model sees as one: a packed row, or every text in it.
+        sentences, _ = batch.apart(targets)
+        facts = {"batch_size": len(sentences), "labels": classes, "lengths": sentences.lengths}
         return self.send(batch, targets, secret, facts)
 
     def _classes(self, texts: Sequence[str], labels: Sequence[int | str] | None) -> list[int] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gradleak.core.errors import GradleakError
 from gradleak.data.pictures import Pictures
+from gradleak.data.records import Completions
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
 from gradleak.models.text import TextModel
@@ -15,10 +16,14 @@ from gradleak.models.text import TextModel
 
 @dataclass(frozen=True)
 class TextBatch:
-    """The private texts of one client, with their labels; None for language models."""
+    """The private texts of one client, with their labels; None for language models.
+
+    `completions` are the places of the answers in each text, where the data says which they are.
+    """
 
     texts: list[str]
     labels: list[int | str] | None
+    completions: list[Completions | None] | None = None
 
 
 def draw_texts(
@@ -68,7 +73,13 @@ def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBat
     labels = None
     if model.task == "classification":
         labels = [rng.randrange(model.num_labels) if row.label is None else row.label for row in rows]
-    return TextBatch([row.text for row in rows], labels)
+    return TextBatch([row.text for row in rows], labels, completions_of(rows))
+
+
+def completions_of(rows: Sequence[Row]) -> list[Completions | None] | None:
+    """Where the answers stand in the texts of these rows; None if no row says."""
+    places = [row.completions for row in rows]
+    return None if all(own is None for own in places) else places
 
 
 def _tokens(model: TextModel, text: str) -> int:

@@ -62,12 +62,24 @@ def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> lis
     single = torch.tensor([alike[state] == 1 for own in states for state in own[:-1]], dtype=torch.bool)
     seen = torch.cat([own[:-1] for own in solved])[single]
     wanted = torch.cat([sentence.output_gradients for sentence in sentences]).double()[single]
-    weight = float((seen * wanted).sum() / wanted.square().sum()) if len(wanted) else 1 / len(inputs)
+    weight = _weight(seen, wanted) if len(wanted) else 1 / len(inputs)
     head = model.module.get_output_embeddings().weight.detach()
     return [
         _ending(sentence.expected.double() - own[-1] / weight, head * sentence.slopes[:, None], sentence.turn)
         for sentence, own in zip(sentences, solved, strict=True)
     ]
+
+
+def _weight(seen: Tensor, wanted: Tensor) -> float:
+    """How much a position counts in the mean: what its output gradient is of the one it would have alone.
+
+    Positions at which nothing is predicted, such as those of a question where only answers are, have next to none;
+    the one with most is predicted, and those that count half as much as it or more are too.
+    """
+    along, alone = (seen * wanted).sum(dim=1), wanted.square().sum(dim=1)
+    largest = int(seen.norm(dim=1).argmax())
+    predicted = along * alone[largest] > 0.5 * along[largest] * alone
+    return float(along[predicted].sum() / alone[predicted].sum())
 
 
 def _ending(wanted: Tensor, head: Tensor, turn: Tensor) -> Ending:
