@@ -20,6 +20,8 @@ from gradleak.attacks.exact.growing import Prefix
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
+# Numbers of the gradients that are computed at once.
+AT_ONCE = 1 << 24
 # The best label must fit this many times better than the second best.
 CLEAR = 4.0
 
@@ -70,6 +72,12 @@ def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> lis
     ]
 
 
+def _back_at_the_last(last: Tensor, output: Tensor, rows: Tensor) -> Tensor:
+    """Each row's gradient at the last position: of what the model makes of it, by what the last matrix gives."""
+    (gradient,) = torch.autograd.grad(last, output, rows, is_grads_batched=True, retain_graph=True)
+    return gradient.flatten(1, -2)[:, -1]  # some models run all tokens of a batch as one list
+
+
 def _weight(seen: Tensor, wanted: Tensor) -> float:
     """How much a position counts in the mean: what its output gradient is of the one it would have alone.
 
@@ -94,6 +102,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
 
     def hook(module: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         caught["inputs"] = arguments[0].detach().flatten(0, -2)
+        torch.set_grad_enabled(True)  # what comes before needs no graph, which would be the largest of all tensors
         caught["output"] = output.detach().requires_grad_()
         return caught["output"]
 
@@ -101,7 +110,8 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     places = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
     handle = part.module.register_forward_hook(hook)
     try:
-        hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]
+        with torch.no_grad():
+            hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]
     finally:
         handle.remove()
     output, head = caught["output"], model.module.get_output_embeddings()
@@ -109,8 +119,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     (output_gradients,) = torch.autograd.grad(losses, output, retain_graph=True)
     last = hidden[-1]
     eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
-    (turn,) = torch.autograd.grad(last, output, eye, is_grads_batched=True)
-    turn = turn.flatten(1, -2)[:, -1]  # some models run all tokens of a batch as one list
+    turn = torch.cat([_back_at_the_last(last, output, rows) for rows in eye.split(max(1, AT_ONCE // output.numel()))])
     with torch.no_grad():
         logits, cap = model.output_logits(last), model.adapter.logit_cap
         slopes = torch.ones_like(logits) if cap is None else 1 - (logits / cap).square()
