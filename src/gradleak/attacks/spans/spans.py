@@ -122,7 +122,7 @@ def numerical_rank(matrix: Tensor) -> int:
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
     """The singular values, and the right singular vectors as rows, with those of the null space last.
 
-    Dimensions in which no input has anything are left out: norms of real models have weights of zero, and the spectrum
+    Dimensions in which no input has anything are left out: norms of real models have weights of zero, and spectra
     would fall from rounding to nothing there, farther than from the inputs to rounding.
     """
     scales = stacked.norm(dim=0)
