@@ -32,8 +32,8 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
         # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
-        alone = tokens_in_span(model, update, budget=budget)
-        bag = {} if alone is None else dict.fromkeys(alone.tolist(), 1.0)
+        fit = tokens_in_span(model, update, budget=budget)
+        bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
         return Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
