@@ -24,7 +24,7 @@ from gradleak.data.chat import BUILT_IN, rendered
 from gradleak.data.records import Record, Turn
 from gradleak.data.texts import Row
 from gradleak.models.completion import completion_targets
-from gradleak.models.text import NOT_PREDICTED
+from gradleak.models.tasks.base import NOT_PREDICTED
 from gradleak.scoring.truth import truth_distance
 
 TURNS = (Turn("user", "Who paid?"), Turn("assistant", "Rosa."), Turn("user", "Why?"), Turn("assistant", "The loan."))

@@ -11,8 +11,7 @@ from tiny import TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, TextModel
 from gradleak.models.packing import Piece, SeparateTexts, best_fit, wrapped
-from gradleak.models.text import NOT_PREDICTED
-from gradleak.models.training_batch import training_batch
+from gradleak.models.tasks.base import NOT_PREDICTED
 from gradleak.updates.client_rule import ClientRule
 
 LLAMA, GPT2 = tiny_model("llama", "causal-lm"), tiny_model("gpt2", "causal-lm")
@@ -75,7 +74,7 @@ def test_wrapped_gradients_are_the_librarys_of_the_rows(model: TextModel) -> Non
 def test_texts_of_their_own_are_what_the_library_makes_of_restarted_positions(model: TextModel) -> None:
     """The library keeps packed texts apart where positions begin anew; the first token of a text is not predicted."""
     rule = ClientRule.parse("fedavg:pack=60,steps=1")
-    batch, targets = training_batch(model, TEXTS, None, rule)
+    batch, targets = model.goal.examples(model, TEXTS, None, rule)
     assert isinstance(batch, SeparateTexts)
     assert len(batch) == 1
     places = batch.starts[0].nonzero()[:, 0].tolist()
@@ -94,7 +93,7 @@ def test_a_step_takes_the_texts_of_its_rows_only() -> None:
     """One row a step: the first step is that of the texts in the first row."""
     whole = Client(LLAMA, client="fedavg:pack=32,steps=1,lr=0.01").update(TEXTS).tensors
     rule = ClientRule.parse("fedavg:pack=32,steps=1")
-    batch, targets = training_batch(LLAMA, TEXTS, None, rule)
+    batch, targets = LLAMA.goal.examples(LLAMA, TEXTS, None, rule)
     assert len(batch) == 2
     first, wanted = batch.part(slice(0, 1)).apart(targets[:1])
     assert 1 <= len(first) < len(TEXTS)
@@ -109,7 +108,7 @@ def test_a_step_takes_the_texts_of_its_rows_only() -> None:
 def test_packed_completions_are_predicted_alone() -> None:
     rule = ClientRule.parse("fedsgd:pack=60,packing=wrapped,loss=completion,marker=w")
     texts = ["who paid now Rosa", "was it her"]
-    batch, targets = training_batch(GPT2, texts, None, rule)
+    batch, targets = GPT2.goal.examples(GPT2, texts, None, rule)
     predicted = [int(token) for token in targets[batch.mask] if token != NOT_PREDICTED]
     assert GPT2.tokenizer.decode(predicted) == " Rosa</s>as it her</s>"
 
@@ -132,7 +131,7 @@ def test_what_cannot_be_packed_is_an_error_of_one_line(rule: str, message: str) 
 def test_classifiers_and_defences_of_single_texts_refuse_rows(tiny_bert: TextModel) -> None:
     with pytest.raises(GradleakError, match="pack is for language models"):
         Client(tiny_bert, client="fedsgd:pack=32").update(TEXTS, [0, 1, 0])
-    rows = training_batch(LLAMA, TEXTS, None, ClientRule.parse("fedavg:pack=60,steps=1"))
+    rows = LLAMA.goal.examples(LLAMA, TEXTS, None, ClientRule.parse("fedavg:pack=60,steps=1"))
     with pytest.raises(GradleakError, match="packed rows"):
         LLAMA.example_losses(*rows)
 
@@ -140,7 +139,7 @@ def test_classifiers_and_defences_of_single_texts_refuse_rows(tiny_bert: TextMod
 def test_a_text_longer_than_the_model_takes_is_cut_only_when_wrapped() -> None:
     long = " ".join(TEXTS * 6)
     assert len(LLAMA.tokenize([long])[0]) > LLAMA.max_length
-    batch, _ = training_batch(LLAMA, [long], None, ClientRule.parse("fedsgd:pack=32,packing=wrapped"))
+    batch, _ = LLAMA.goal.examples(LLAMA, [long], None, ClientRule.parse("fedsgd:pack=32,packing=wrapped"))
     assert sum(batch.lengths) == len(LLAMA.tokenize([long])[0]) + 1
     with pytest.raises(GradleakError, match="at most"):
         Client(LLAMA).update([long])

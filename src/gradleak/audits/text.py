@@ -15,7 +15,7 @@ from gradleak.audits.membership import CandidateLists
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
-from gradleak.clients.text import Client, class_number
+from gradleak.clients.text import Client
 from gradleak.core.budget import Budget, Stopped
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
@@ -26,8 +26,7 @@ from gradleak.data.chat import rendered
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
 from gradleak.data.texts import Row
-from gradleak.models.text import TextModel
-from gradleak.models.training_batch import training_batch
+from gradleak.models.text import Batch, TextModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
 from gradleak.scoring.named import Named, named
@@ -35,6 +34,7 @@ from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Score, score
 from gradleak.scoring.truth import truth_distance
 from gradleak.training.text import TextLearner
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import Known
 from gradleak.updates.update import Update
 
@@ -70,7 +70,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def about(self, data: Rows, model: TextModel) -> dict[str, Any]:
         drawn = "drawn" if any(row.label is None for row in data) else "given"
-        return {"data_rows": len(data), "labels": "none" if model.task == "causal-lm" else drawn}
+        return {"data_rows": len(data), "labels": drawn if model.goal.labelled else "none"}
 
     def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
         return draw_texts(
@@ -82,12 +82,12 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return None if spec.candidates is None else CandidateLists(spec, _rendered(spec, data, model), model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
-        labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
+        labels = model.goal.labels(model, batch.texts, batch.labels)
         places = {} if batch.completions is None else {"completions": batch.completions}
         return Truth(texts=batch.texts, labels=labels, **places)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
-        classes = truth.labels if model.task == "classification" else None
+        classes = truth.labels if model.goal.labelled else None
         batch = TextBatch(truth.examples, None if classes is None else [*classes], truth.completions)
         model.tokenize(batch.texts)  # refuses what the model cannot read
         self.truth(batch, model)  # and classes that it does not have
@@ -108,10 +108,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def facts(self, trial: Attacked[TextBatch], model: TextModel, budget: Budget) -> dict[str, Any]:
         truth = self.truth(trial.batch, model)
-        batch, targets = training_batch(
-            model, truth.examples, truth.labels, trial.update.manifest.client, truth.completions
-        )
-        batch, _ = batch.apart(targets)
+        batch = _sentences(truth, trial.update.manifest.client, model)
         answer = trial.reconstruction
         tokens = named(answer.bag, truth.examples, model) if "bag" in answer.found else None
         facts: dict[str, Any] = {
@@ -122,7 +119,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if model.task == "causal-lm" or truth.labels is not None:
+        if truth.labels is not None or not model.goal.labelled:
             facts["truth_distance"] = truth_distance(
                 trial.update, truth.examples, truth.labels, model, truth.completions
             )
@@ -195,6 +192,14 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 def _rendered(spec: AuditSpec, data: Rows, model: TextModel) -> Rows:
     """The rows as the model is trained on them."""
     return rendered(data, model, spec.chat_template, completions=spec.rule.loss == "completion")
+
+
+def _sentences(truth: Truth, rule: ClientRule, model: TextModel) -> Batch:
+    """What the model saw as sentences of these texts."""
+    if rule.pack is None:
+        return model.encode(truth.examples)
+    packed = model.goal.examples(model, truth.examples, truth.labels, rule, completions=truth.completions)
+    return packed[0].apart(packed[1])[0]
 
 
 def _guessed_tokens(trial: Attacked[TextBatch], model: TextModel, budget: Budget, progress: Progress) -> Named | None:

@@ -11,18 +11,19 @@ from gradleak.data.pictures import Pictures
 from gradleak.data.records import Completions
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
+from gradleak.models.tasks.base import GivenLabel
 from gradleak.models.text import TextModel
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """The private texts of one client, with their labels; None for language models.
+    """The private texts of one client, with their labels; None where the task has none.
 
     `completions` are the places of the answers in each text, where the data says which they are.
     """
 
     texts: list[str]
-    labels: list[int | str] | None
+    labels: list[GivenLabel] | None
     completions: list[Completions | None] | None = None
 
 
@@ -70,9 +71,9 @@ def draw_images(private: Pictures, batch_size: int, trials: int, seed: int) -> l
 
 
 def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBatch:
-    labels = None
-    if model.task == "classification":
-        labels = [rng.randrange(model.num_labels) if row.label is None else row.label for row in rows]
+    labels: list[GivenLabel] | None = None
+    if model.goal.labelled:
+        labels = [model.goal.drawn_label(model, row.text, rng) if row.label is None else row.label for row in rows]
     return TextBatch([row.text for row in rows], labels, completions_of(rows))
 
 

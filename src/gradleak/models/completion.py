@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
-from gradleak.models.text import NOT_PREDICTED, TextModel
-
-# Where completions stand in a text: from which character to before which.
-Places = Sequence[tuple[int, int]]
+from gradleak.models.tasks.base import NOT_PREDICTED, Places
+from gradleak.models.text import TextModel
 
 
 def completion_targets(
@@ -25,8 +23,6 @@ def completion_targets(
     has it for the turns of an assistant. Else they are what follows the text's last marker; a token that begins
     inside the marker and reaches beyond it belongs to the marker.
     """
-    if model.task != "causal-lm":
-        raise GradleakError(f"loss=completion is for language models; {model.name} is loaded for {model.task}")
     targets = []
     for number, (text, row) in enumerate(zip(texts, rows, strict=True)):
         own = None if completions is None else completions[number]

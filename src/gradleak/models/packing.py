@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.models.text import NOT_PREDICTED, Batch, TextModel
+from gradleak.models.tasks.base import NOT_PREDICTED
+from gradleak.models.text import Batch, TextModel
 
 if TYPE_CHECKING:
     from gradleak.updates.client_rule import ClientRule
@@ -36,8 +37,6 @@ Rows = list[list[Piece]]
 def pack(model: TextModel, rule: ClientRule, texts: Sequence[Piece]) -> tuple[Batch, Tensor]:
     """The rows that the texts are packed into by the rule, and what is predicted in them."""
     assert rule.pack is not None
-    if model.task != "causal-lm":
-        raise GradleakError(f"pack is for language models; {model.name} is loaded for {model.task}")
     if rule.pack > model.max_length:
         raise GradleakError(f"pack={rule.pack}: {model.name} takes at most {model.max_length} tokens")
     end = model.tokenizer.eos_token_id

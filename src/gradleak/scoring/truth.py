@@ -10,9 +10,8 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import unmatchable
-from gradleak.models.completion import Places
+from gradleak.models.tasks.base import Places
 from gradleak.models.text import TextModel
-from gradleak.models.training_batch import training_batch
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
@@ -31,7 +30,7 @@ def truth_distance(
     """
     if unmatchable(update, model) is not None:
         return None
-    batch, targets = training_batch(model, texts, labels, update.manifest.client, completions)
+    batch, targets = model.goal.examples(model, texts, labels, update.manifest.client, completions=completions)
     batch, targets = batch.apart(targets)
     dummies = Dummies(
         embeds=model.embed(batch.ids)[None],
