@@ -115,7 +115,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if truth.labels is not None or not model.goal.labelled:
+        if not model.goal.draws_targets and (truth.labels is not None or not model.goal.labelled):
             facts["truth_distance"] = truth_distance(trial.update, truth.examples, truth.labels, model)
         return facts | self._strength(trial)
 

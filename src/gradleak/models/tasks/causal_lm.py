@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, Label, TextTask
+from gradleak.models.tasks import Label
+from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, TextTask
 
 if TYPE_CHECKING:
     from gradleak.models.text import Batch, TextModel
@@ -36,7 +37,7 @@ class CausalLM(TextTask):
     def check_label(self, model: TextModel, label: Label) -> None:
         """A manifest may hold classes that the model does not look at."""
 
-    def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
+    def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:
         return ids
 
     def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:
