@@ -159,7 +159,7 @@ def _private_gradient(
 
 
 def _leave_to_layers(model: Target) -> None:
-    """Take from modules the parameters that a layer inside them has too, as the bias of a masked language model's head.
+    """Take from modules the parameters that a layer inside them has too, as the bias of a masked LM head.
 
     Opacus would take such a module for a layer of its own.
     """

@@ -70,13 +70,17 @@ class TextTask(ABC):
             )
         return [self.label(model, text, each) for text, each in zip(texts, given, strict=True)]
 
-    @abstractmethod
     def label(self, model: TextModel, text: str, given: GivenLabel) -> Label:
-        """What a label that a user gave means, or an error."""
+        """What a label that a user gave means, or an error; of a task with labels."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def takes(self, given: GivenLabel | None) -> bool:
+        """Whether data with such a label is data of this task; the labels of other data are drawn."""
+        return given is not None
+
     def drawn_label(self, model: TextModel, text: str, rng: random.Random) -> Label:
-        """A label for a text that has none."""
+        """A label for a text that has none; of a task with labels."""
+        raise NotImplementedError
 
     def known_labels(
         self, model: TextModel, texts: Sequence[str], labels: Sequence[Label] | None
@@ -84,9 +88,10 @@ class TextTask(ABC):
         """What an attacker knows who knows the labels, and what targets are made of."""
         return labels
 
-    @abstractmethod
     def check_label(self, model: TextModel, label: Label) -> None:
-        """Refuse a label that a manifest cannot rightly give."""
+        """Refuse a label that a manifest cannot rightly give; where a task has none, it may hold what it likes."""
+        if self.labelled:
+            raise NotImplementedError
 
     @abstractmethod
     def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:

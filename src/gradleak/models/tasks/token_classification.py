@@ -49,6 +49,9 @@ class TokenClassification(TextTask):
         numbers = [int(tag) if isinstance(tag, str) and re.fullmatch(r"\d{1,9}", tag) else tag for tag in tags]
         return tuple(class_number(model, number) for number in numbers)
 
+    def takes(self, given: GivenLabel | None) -> bool:
+        return given is not None and not isinstance(given, int)  # a class of the whole text tags no word
+
     def drawn_label(self, model: TextModel, text: str, rng: random.Random) -> Label:
         return tuple(rng.randrange(model.num_labels) for _ in text.split())
 
