@@ -34,7 +34,8 @@ class Client(Sender):
     ) -> Update:
         """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
-        Classification needs one label per text: a class number, or a class name of the model's config.
+        Tasks with labels need one per text: a class by number or by its name in the model's config, a number for
+        regression, a list of classes for multi-label, and a tag for each word for token-classification.
         `completions` says for each text from which to before which character its answers stand, for a rule by which
         only they are predicted; a text without is searched for the rule's marker.
         """
@@ -42,10 +43,14 @@ class Client(Sender):
             raise GradleakError("a client needs at least one text")
         secret = secret or Secret.draw()
         task = self.model.goal
-        known = task.labels(self.model, texts, labels)
+        own = task.labels(self.model, texts, labels)
         drawing = generator(secret.child("targets"))
-        batch, targets = task.examples(self.model, texts, known, self.rule, drawing, completions)
+        batch, targets = task.examples(self.model, texts, own, self.rule, drawing, completions)
         # To the attacker a sentence is what the model sees as one: a packed row, or every text in it.
         sentences, _ = batch.apart(targets)
-        facts = {"batch_size": len(sentences), "labels": known, "lengths": sentences.lengths}
+        facts = {
+            "batch_size": len(sentences),
+            "labels": task.known_labels(self.model, texts, own),
+            "lengths": sentences.lengths,
+        }
         return self.send(batch, targets, secret, facts)

@@ -73,7 +73,7 @@ def draw_images(private: Pictures, batch_size: int, trials: int, seed: int) -> l
 def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBatch:
     labels: list[GivenLabel] | None = None
     if model.goal.labelled:
-        labels = [model.goal.drawn_label(model, row.text, rng) if row.label is None else row.label for row in rows]
+        labels = [_label(row, model, rng) for row in rows]
     return TextBatch([row.text for row in rows], labels, completions_of(rows))
 
 
@@ -81,6 +81,12 @@ def completions_of(rows: Sequence[Row]) -> list[Completions | None] | None:
     """Where the answers stand in the texts of these rows; None if no row says."""
     places = [row.completions for row in rows]
     return None if all(own is None for own in places) else places
+
+
+def _label(row: Row, model: TextModel, rng: random.Random) -> GivenLabel:
+    if row.label is not None and model.goal.takes(row.label):
+        return row.label
+    return model.goal.drawn_label(model, row.text, rng)
 
 
 def _tokens(model: TextModel, text: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,26 +19,28 @@ from gradleak.data.records import Completions, Record, is_record, record_of
 
 BUILT_IN = "builtin"
 KINDS = (".txt", ".csv", ".tsv", ".jsonl")
-_TEXT_NAMES = ("text", "sentence", "content", "review")
-_LABEL_NAMES = ("label", "labels", "target", "class")
+_TEXT_NAMES = ("text", "sentence", "content", "review", "tokens", "words")
+_LABEL_NAMES = ("label", "labels", "target", "class", "ner_tags")
+_DECIMAL = re.compile(r"-?\d{1,300}\.\d{1,300}([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One example. `label` is a class number or a class name; None where the data has no labels.
+    """One example. `label` is a class number or a class name, a number, or several of them; None without labels.
 
     An instruction or a conversation is a `record` too, from which `data.chat` makes the text that a model is trained
     on. `completions` are the places of its answers in the text; None where the text does not say.
     """
 
     text: str
-    label: int | str | None = None
+    label: int | float | str | tuple[int | float | str, ...] | None = None
     record: Record | None = None
     completions: Completions | None = None
 
     @classmethod
-    def of(cls, record: Record, label: int | str | None = None) -> Row:
-        return cls(record.joined()[0], label, record, record.joined()[1])
+    def of(cls, record: Record, label: int | float | str | tuple[int | float | str, ...] | None = None) -> Row:
+        text, completions = record.joined()
+        return cls(text, label, record, completions)
 
 
 def read_data(
@@ -191,7 +195,7 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
             if not isinstance(entry, dict):
                 raise GradleakError(f"{path}: line {number} is not a JSON object")
             keys, place = list(entry), f"{path}: line {number}"
-            asked = text_column if isinstance(entry.get(text_column or ""), list) else None
+            asked = text_column if _is_conversation(entry.get(text_column or "")) else None
             if asked is not None or _by_record(keys, text_column):
                 label_at = _column(path, keys, label_column, _LABEL_NAMES, required=False)
                 record = record_of(entry, place, asked)
@@ -201,19 +205,41 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
             text_at = _column(path, keys, text_column, _TEXT_NAMES, required=True)
             label_at = _column(path, keys, label_column, _LABEL_NAMES, required=False)
             assert text_at is not None
-            text = entry[keys[text_at]]
-            if not isinstance(text, str):
+            text = _joined(entry[keys[text_at]])
+            if text is None:
                 raise GradleakError(f"{place}: {private(repr(keys[text_at]))} is not a text")
             if text.strip():
                 label = None if label_at is None else _label(entry[keys[label_at]], place)
                 yield Row(text.strip(), label)
 
 
-def _label(value: object, place: str) -> int | str:
-    """Class numbers as numbers, anything else as the name of a class."""
+def _is_conversation(value: object) -> bool:
+    """Whether a value that was asked for by its column is a list of turns, not one of words."""
+    return isinstance(value, list) and any(isinstance(turn, dict) for turn in value)
+
+
+def _joined(value: object) -> str | None:
+    """A text, or a list of words with blanks between them; None if it is neither."""
+    if isinstance(value, list) and all(isinstance(word, str) and word.split() == [word] for word in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _label(value: object, place: str) -> int | float | str | tuple[int | float | str, ...]:
+    """Numbers as numbers, lists as several labels, anything else as the name of a class."""
+    if isinstance(value, list):
+        return tuple(_single(each, place) for each in value)
+    return _single(value, place)
+
+
+def _single(value: object, place: str) -> int | float | str:
+    if isinstance(value, float) and math.isfinite(value):
+        return value
     text = "" if value is None else str(value).strip()
     if not text:
         raise GradleakError(f"{place} has a text and no label: fill it in, or take the row out")
+    if _DECIMAL.fullmatch(text):
+        return float(text)
     return int(text) if _is_number(text.removeprefix("-")) else text
 
 

@@ -10,6 +10,7 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import unmatchable
+from gradleak.models.tasks import Label
 from gradleak.models.tasks.base import Places
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
@@ -19,7 +20,7 @@ from gradleak.updates.update import Update
 def truth_distance(
     update: Update,
     texts: Sequence[str],
-    labels: Sequence[int] | None,
+    labels: Sequence[Label] | None,
     model: TextModel,
     completions: Sequence[Places | None] | None = None,
 ) -> float | None:

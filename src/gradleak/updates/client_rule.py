@@ -80,6 +80,7 @@ class ClientRule(BaseModel):
     pack_attention: Literal["own", "across"] | None = Field(
         None, description="whether packed texts see only themselves; unless given, own for bfd and across for wrapped"
     )
+    mask: float = Field(0.15, gt=0, le=1, description="share of the tokens that are predicted (masked-lm)")
 
     @model_validator(mode="before")
     @classmethod
@@ -148,7 +149,7 @@ class ClientRule(BaseModel):
         """Whether it sends the plain gradient of all its data, or takes plain steps of SGD: no more than a size and
         an order of the steps, and dropout, is to be known of it.
         """
-        usual = ("mode", "epochs", "batch", "lr", "steps")
+        usual = ("mode", "epochs", "batch", "lr", "steps", "mask")
         return not self.adaptive and all(name in usual for name in self._changed())
 
     def mini_batches(self, sentences: int) -> Iterator[list[slice]]:
