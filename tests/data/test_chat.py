@@ -163,3 +163,7 @@ def test_a_template_without_end_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text("x" * 200_000)
     with pytest.raises(GradleakError, match="at most"):
         rendered([CHAT], with_template(BRACKETS), str(tmp_path / "own.jinja"), completions=True)
+
+
+def test_the_template_is_part_of_what_a_result_depends_on() -> None:
+    assert with_template(BRACKETS).identity() != with_template(UNMARKED).identity()

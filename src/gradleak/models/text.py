@@ -132,6 +132,8 @@ class TextModel(Target):
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str())
         parts = {name: value for name, value in tokenizer.items() if name not in ("padding", "truncation")}
         whole = {"weights": self.fingerprint, "task": self.task, "config": settings, "tokenizer": parts}
+        if template := getattr(self.tokenizer, "chat_template", None):  # it makes the texts of conversations
+            whole["chat_template"] = template
         if scales := _adapters(self.module):
             whole["adapters"] = scales
         return digest(whole)[:32]
@@ -281,7 +283,8 @@ class TextModel(Target):
         if self.adapter.family.kind != "decoder":
             return frozenset()
         tokenizer = self.tokenizer
-        template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
+        held = getattr(tokenizer, "chat_template", None)
+        template = held if isinstance(held, str) else ""
         written = {number for number in tokenizer.all_special_ids if str(tokenizer.decode([number])) in template}
         return frozenset({tokenizer.bos_token_id, tokenizer.eos_token_id, *written} - {None})
 
