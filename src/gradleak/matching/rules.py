@@ -66,7 +66,12 @@ def embedding(module: nn.Embedding, index: Tensor, output_gradient: Tensor) -> L
 
 def scaled_embedding(module: Any, index: Tensor, output_gradient: Tensor) -> LayerGradients:
     """Gemma's table gives a multiple of its rows."""
-    return embedding(module, index, output_gradient * module.embed_scale.to(output_gradient))
+    return embedding(module, index, output_gradient * torch.as_tensor(module.embed_scale).to(output_gradient))
+
+
+def nothing(module: nn.Module, x: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """For a class that computes something else than the class it derives from, whose rule would be wrong."""
+    return {}
 
 
 def convolution(module: nn.Conv2d, patches: Tensor, output_gradient: Tensor) -> LayerGradients:
