@@ -60,6 +60,10 @@ class AuditSpec(BaseModel):
         None, "fresh adapters to train instead of the weights: r=16,alpha=32,targets=query+value, or flowertune",
         "loading",
     )  # fmt: skip
+    family: str | None = setting(
+        None, "your own declaration of where the model keeps its parts, as module:NAME; default: listed, or found",
+        "loading", column=False,
+    )  # fmt: skip
     data: str = setting(
         "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
     )

@@ -58,6 +58,14 @@ def rms_norm(module: Any, x: Tensor, output_gradient: Tensor) -> LayerGradients:
     return {"weight": (output_gradient * normal).sum(dim=1)}
 
 
+def centred_norm(module: Any, x: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """A layer normalisation that is not torch's own, such as Cohere's, which has no bias."""
+    eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None) or torch.finfo(x.dtype).eps
+    centred = x - x.mean(dim=-1, keepdim=True)
+    normal = centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    return {"weight": (output_gradient * normal).sum(dim=1), "bias": output_gradient.sum(dim=1)}
+
+
 def embedding(module: nn.Embedding, index: Tensor, output_gradient: Tensor) -> LayerGradients:
     if module.padding_idx is not None:  # such a row never learns
         output_gradient = output_gradient * (index != module.padding_idx)[..., None]

@@ -12,7 +12,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.tensor_files import quoted
 from gradleak.models.checkpoint import Checkpoint
-from gradleak.models.families import Family, Task
+from gradleak.models.discovery.choose import chosen_family
+from gradleak.models.families import FAMILIES, Family, Task, family_of
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
 from gradleak.models.text import Origin
@@ -67,6 +68,16 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     if task == "classification":
         module.config.problem_type = None  # it is audited with one class a sentence, and saved as such
     return module.float(), Origin(tuple(sorted(lacking)), how.head_seed, remarks)
+
+
+def family_for(checkpoint: Checkpoint, how: Loading) -> Family:
+    """The declaration that a checkpoint is loaded by: one's own, the listed one, or one found by structure."""
+    from transformers import CONFIG_MAPPING
+
+    kind = checkpoint.about.model_type
+    if how.family is None and (kind in FAMILIES or kind not in CONFIG_MAPPING):
+        return family_of(kind)
+    return chosen_family(_config(checkpoint, "causal-lm", None), how.family)
 
 
 # --- before anything is built ---------------------------------------------------------------------------

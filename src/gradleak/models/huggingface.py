@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,13 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.hub import download
 from gradleak.core.registry import suggest
 from gradleak.core.tensor_files import check_finite, quoted
-from gradleak.models.build import built
+from gradleak.models.build import built, family_for
 from gradleak.models.checkpoint import open_checkpoint
-from gradleak.models.families import Task, family_of
+from gradleak.models.discovery.choose import chosen_family, remark_on
+from gradleak.models.families import Task
 from gradleak.models.loading import Loading
 from gradleak.models.objective import objective, objective_of, task_of
+from gradleak.models.quiet import quiet
 from gradleak.models.text import Origin, TextModel
 
 ONE_CLASS = "It was trained for {other}; here each sentence has one class, and the loss is cross-entropy."
@@ -31,12 +32,13 @@ def load_files(
     with quiet(), reading(name):
         checkpoint = open_checkpoint(_local(name, folder, how, known))
         about = checkpoint.about
-        family = family_of(about.model_type)
+        family = family_for(checkpoint, how)
         trained = objective(about.architectures, about.problem_type, bool(about.is_encoder_decoder))
         task = trained.choose(name, family, how.task or default_task)
         module, origin = built(checkpoint, family, task, trained, how)
         if task == "classification" and trained.task == task and trained.other is not None:
             origin = origin.with_remark(ONE_CLASS.format(other=trained.other))
+        origin = origin.with_family(family, remark_on(family, how.family))
         tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
         return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
 
@@ -63,8 +65,10 @@ def load_object(module: Any, how: Loading) -> TextModel:
     if getattr(module.config, "_attn_implementation", "eager") != "eager":
         # The default fused attention has no second derivative on CPU.
         module.set_attn_implementation("eager")
-    task, other = how.task or task_of(module), objective_of(module).other
+    family = chosen_family(module.config, how.family)
+    task, other = how.task or task_of(module, family), objective_of(module).other
     origin = Origin(remarks=(ONE_CLASS.format(other=other),)) if other is not None else Origin()
+    origin = origin.with_family(family, remark_on(family, how.family))
     with reading(name):
         return checked(TextModel(module.float().to(how.device), how.tokenizer, task, name, origin))
 
@@ -129,19 +133,3 @@ def reading(name: str) -> Iterator[None]:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the library's reports and bars off the terminal; our errors have what matters."""
-    from transformers.utils import logging as library
-
-    level, bars = library.get_verbosity(), library.is_progress_bar_enabled()
-    library.set_verbosity(logging.CRITICAL)
-    library.disable_progress_bar()
-    try:
-        yield
-    finally:
-        library.set_verbosity(level)
-        if bars:
-            library.enable_progress_bar()

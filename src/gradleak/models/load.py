@@ -15,8 +15,9 @@ from gradleak.core.files import filling, write_text
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
+from gradleak.models.families import FAMILIES, Family
 from gradleak.models.fresh_lora import with_fresh_lora
-from gradleak.models.huggingface import is_hugging_face, load_files, load_object, quiet
+from gradleak.models.huggingface import is_hugging_face, load_files, load_object
 from gradleak.models.image import ImageModel, load_module
 from gradleak.models.lenet import LENET
 from gradleak.models.loading import BuiltIn, Loading, resolve_device
@@ -24,6 +25,7 @@ from gradleak.models.lora import OWN_BASE, is_adapter, load_adapted
 from gradleak.models.lora_saving import save_adapter
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.lti import LTI
+from gradleak.models.quiet import quiet
 from gradleak.models.tasks import Modality, Task
 from gradleak.models.text import TextModel, text_target
 
@@ -37,6 +39,7 @@ def load_model(
     head_seed: int = 0,
     shape: tuple[int, int, int] | None = None,
     lora: LoraSettings | str | None = None,
+    family: Family | str | None = None,
     name: str | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -51,7 +54,9 @@ def load_model(
     checkpoint says otherwise. One that was trained for another objective is refused unless `task` is given. A head
     that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
     whatever else is missing is an error. `lora` puts fresh adapters on the model, such as "r=16,targets=query+value",
-    and only they are trained. Results call the model by `name`, or as it was asked for.
+    and only they are trained. `family` is a declaration of your own of where the model keeps its parts, or
+    "module:NAME" of one; types that are not listed need none if their parts can be found by structure. Results call
+    the model by `name`, or as it was asked for.
 
     >>> model = load_model("minilm")
     >>> model.task, model.num_labels, model.layer_count
@@ -62,7 +67,8 @@ def load_model(
     (3, 32, 32)
     """
     adapters = LoraSettings.parse(lora) if isinstance(lora, str) else lora
-    how = Loading(task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters)
+    declared = FAMILIES.get(family) if isinstance(family, str) else family
+    how = Loading(task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters, declared)
     if isinstance(source, nn.Module) and not is_hugging_face(source):
         model: Target = load_module(source, shape, how)
     elif shape is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.text import enumerated
-from gradleak.models.families import Family, Task, family_of
+from gradleak.models.families import Family, Task
 
 _PROBLEMS = {
     "multi_label_classification": "multi-label classification",
@@ -73,10 +73,10 @@ def objective_of(module: Any) -> Objective:
     return objective([*known, names[0]], getattr(module.config, "problem_type", None))
 
 
-def task_of(module: Any) -> Task:
+def task_of(module: Any, family: Family) -> Task:
     """The task of a Hugging Face model object that can be audited."""
     kind = type(module).__name__
-    found, family = objective_of(module), family_of(module.config.model_type)
+    found = objective_of(module)
     if found.other is not None or found.task not in family.tasks:
         trained = found.other or found.task or "nothing: it has no head"
         raise GradleakError(

@@ -21,7 +21,7 @@ from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
-from gradleak.models.families import Task, family_of
+from gradleak.models.families import Family, Task, family_of
 from gradleak.models.lora_text import LoraSettings
 
 if TYPE_CHECKING:
@@ -65,9 +65,14 @@ class Origin:
     seed: int = 0
     remarks: tuple[str, ...] = ()
     lora: LoraSettings | None = None  # of fresh adapters
+    family: Family | None = None  # the declaration of its parts, if it is not the listed one
 
     def with_remark(self, remark: str) -> Origin:
         return replace(self, remarks=(*self.remarks, remark))
+
+    def with_family(self, family: Family, remark: str | None) -> Origin:
+        origin = replace(self, family=family)
+        return origin if remark is None else origin.with_remark(remark)
 
     def with_lora(self, settings: LoraSettings) -> Origin:
         return replace(self.with_remark(settings.sentence), lora=settings)
@@ -109,7 +114,7 @@ class TextModel(Target):
         self.task = task
         self.name = name
         self.origin = origin
-        self.adapter = Adapter(module, family_of(module.config.model_type), task)
+        self.adapter = Adapter(module, origin.family or family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
     def copied(self) -> TextModel:
@@ -307,7 +312,8 @@ class TextModel(Target):
             logits: Tensor = head(states)
         else:
             logits = F.linear(states, head.weight[tokens], None if head.bias is None else head.bias[tokens])
-        cap = self.adapter.logit_cap
+        cap, scale = self.adapter.logit_cap, self.adapter.logit_scale
+        logits = logits if scale == 1.0 else scale * logits
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def loss(

@@ -31,7 +31,7 @@ def find_head(sketch: Sketch, layers: list[nn.Module]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def find_logits(sketch: Sketch) -> tuple[str | None, str | float | None]:
+def find_logits(sketch: Sketch) -> tuple[str | None, str | float]:
     """The entries of the configuration that cap the logits of a language model, and that they are multiplied by."""
     with torch.no_grad():
         states = read(sketch.base, sketch.ids)[0]
@@ -41,11 +41,11 @@ def find_logits(sketch: Sketch) -> tuple[str | None, str | float | None]:
         plain: Tensor = head(states)
         logits = sketch.module(input_ids=sketch.ids).logits
     if same(plain, logits):
-        return _silent_cap(sketch.config), None
+        return _silent_cap(sketch.config), 1.0
     numbers = {name: float(v) for name, v in _numbers(sketch.config).items() if v > 0}
     for name, value in numbers.items():
         if same(value * torch.tanh(plain / value), logits):
-            return name, None
+            return name, 1.0
         if same(plain * value, logits):
             return None, name
     factor = float((plain * logits).sum() / plain.square().sum())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.models.discovery.layers import is_transposed, run_order
-from gradleak.models.discovery.sketch import Sketch, Unclear
+from gradleak.models.discovery.sketch import KEY_HEADS, Sketch, Unclear
 from gradleak.models.discovery.watch import Edit, differ, inputs_of
 from gradleak.models.families.base import Fused
 
@@ -107,7 +107,7 @@ def _named(count: int, config: Any) -> str | int:
     return next((name for name in _COUNTS if getattr(config, name, None) == count), count)
 
 
-_COUNTS = ("num_attention_heads", "num_key_value_heads", "num_kv_heads")
+_COUNTS = ("num_attention_heads", *KEY_HEADS)
 
 
 def _named_heights(relative: Sequence[int], config: Any) -> tuple[str | int, ...]:

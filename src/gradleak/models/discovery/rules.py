@@ -13,7 +13,7 @@ from gradleak.models.discovery.sketch import Sketch
 # Named and not imported: matching stands above models.
 _PLACE = "gradleak.matching.rules"
 _CAPTURE = "gradleak.matching.capture:Capture"
-_TRIED = ("transposed_linear", "linear", "rms_norm", "embedding", "scaled_embedding")
+_TRIED = ("transposed_linear", "linear", "rms_norm", "centred_norm", "embedding", "scaled_embedding")
 
 
 def find_rules(sketch: Sketch) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -19,15 +19,20 @@ from torch import Tensor, nn
 
 from gradleak.models.tasks import Task
 
-LAYERS, HEAD, VOCABULARY, POSITIONS = 4, 16, 97, 64
+LAYERS, HEAD, VOCABULARY, POSITIONS = 4, 8, 97, 64
+MOST_HEADS = 64
+# Entries that say how many heads keys have.
+KEY_HEADS = ("num_key_value_heads", "num_kv_heads")
 # Tokens that a sketch reads.
 TOKENS = 8
 MOST_PARAMETERS = 60_000_000
 # Of matrices: attention that looks at one token alone would hide what the others do.
 SPREAD = 0.6
 # Entries of configurations that are widths, and shrink with that of a head.
-_WIDTHS = re.compile(r"(^|_)(hidden_size|size|dim|embd|inner|width|d_model|d_inner|d_kv|kv_channels|scalar)$|^d_ff$")
-_NO_WIDTHS = re.compile(r"vocab|window|chunk|kernel|position|patch|image|batch|group|bucket|axial|num_")
+_WIDTHS = re.compile(r"(^|_)(size|dim|embd|inner|width|channels|scalar)$|^d_(model|inner|kv|ff)$")
+_OF_HEADS = re.compile(r"head|d_kv|rotary|rope|channels|scalar")
+_FREE = re.compile(r"intermediate|inner|ffn|d_ff")
+_NO_WIDTHS = re.compile(r"vocab|window|chunk|kernel|position|patch|image|batch|group|bucket|axial|num_|block")
 
 
 class Unclear(Exception):  # noqa: N818 - what is missing is said to the user by whoever asked
@@ -63,21 +68,33 @@ def tasks_of(config: Any) -> list[Task]:
     return [task for task, kind in kinds.items() if type(config) in kind._model_mapping]
 
 
-def sketch(config: Any, task: Task, **changes: Any) -> Sketch:
-    """The small model of a configuration, some entries of which may be set to other values."""
-    narrow = small_config(config, HEAD)
+def sketch(config: Any, task: Task, few_heads: bool = True, **changes: Any) -> Sketch:
+    """The small model of a configuration, some entries of which may be set to other values.
+
+    It has few heads, in the same proportion of queries to keys, or as many as the real model.
+    """
+    small = small_config(config, few_heads)
     for name, value in changes.items():
-        setattr(narrow, name, value)
+        setattr(small, name, value)
     with torch.device("meta"):
-        outline = _of_config(narrow, task)
-    if sum(each.numel() for each in (*outline.parameters(), *outline.buffers())) > MOST_PARAMETERS:
+        laid_out = _of_config(small, task)
+    if sum(each.numel() for each in (*laid_out.parameters(), *laid_out.buffers())) > MOST_PARAMETERS:
         raise Unclear("a small model of its kind could not be made: its config.json asks for too large parts")
+    _refuse_parts(laid_out)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = _of_config(narrow, task)
-        module = module.double().eval()
+        module = _of_config(small, task).double().eval()
         _draw(module)
-    return Sketch(module, task, _tokens(narrow))
+    return Sketch(module, task, _tokens(small))
+
+
+def _refuse_parts(module: nn.Module) -> None:
+    """What no declaration can describe, in words that say what it is."""
+    for name, each in module.named_modules():
+        if isinstance(each, nn.Conv1d):
+            raise Unclear(f"{name} is a convolution, which mixes tokens beside attention, or in its place")
+        if any(parameter.dim() == 3 for parameter in each.parameters(recurse=False)):
+            raise Unclear(f"{name} holds a matrix for every expert, among which tokens choose")
 
 
 def outline(config: Any, task: Task) -> Any:
@@ -86,8 +103,8 @@ def outline(config: Any, task: Task) -> Any:
         return _of_config(copy.deepcopy(config), task)
 
 
-def small_config(config: Any, head: int) -> Any:
-    """The same architecture with few layers, a small vocabulary and narrow heads."""
+def small_config(config: Any, few_heads: bool = True) -> Any:
+    """The same architecture with few layers, a small vocabulary and few, narrow heads."""
     small = copy.deepcopy(config)
     layers = int(getattr(small, "num_hidden_layers", 1))
     few = min(layers, LAYERS)
@@ -100,25 +117,39 @@ def small_config(config: Any, head: int) -> Any:
         small.vocab_size = VOCABULARY
     for name, value in list(vars(small).items()):
         if name.endswith("_token_id") and isinstance(value, int) and value >= VOCABULARY:
-            setattr(small, name, None)
+            setattr(small, name, 0)
         if name in ("max_position_embeddings", "n_positions", "n_ctx") and isinstance(value, int):
             setattr(small, name, min(value, POSITIONS))
-    shrink = _head_width(small) // head
-    if shrink > 1:
-        for name, value in list(vars(small).items()):
-            if type(value) is int and _WIDTHS.search(name) and not _NO_WIDTHS.search(name) and value % shrink == 0:
-                setattr(small, name, value // shrink)
+    _narrow(small, few_heads)
     return small
 
 
-def _head_width(config: Any) -> int:
-    """The width of a head, or 0 where it is no multiple of the one that sketches have."""
-    width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
+def _narrow(small: Any, few_heads: bool) -> None:
+    """Make heads narrow and few; what is no multiple of theirs stays, but the width of feed-forward blocks."""
+    width, heads = getattr(small, "hidden_size", None), getattr(small, "num_attention_heads", None)
     if not isinstance(width, int) or not isinstance(heads, int) or not 0 < heads <= width or width % heads:
-        return 0
-    own = getattr(config, "head_dim", None)
-    whole = own if isinstance(own, int) and own > 0 else width // heads
-    return whole if whole % HEAD == 0 else 0
+        return
+    own = getattr(small, "head_dim", None)
+    head = own if isinstance(own, int) and own > 0 else width // heads
+    thinner = head // HEAD if head % HEAD == 0 else 1
+    fewer = 1
+    if few_heads:
+        shared = {name: count for name in KEY_HEADS if type(count := getattr(small, name, None)) is int and count > 0}
+        keys = min((2, *shared.values()))
+        least = keys if not shared or heads in shared.values() else 2 * keys
+        left = next((count for count in range(least, MOST_HEADS, keys) if heads % count == 0), heads)
+        fewer = heads // left
+        small.num_attention_heads = left
+        for name, count in shared.items():
+            setattr(small, name, left if count == heads else keys)
+    for name, value in list(vars(small).items()):
+        if type(value) is not int or not _WIDTHS.search(name) or _NO_WIDTHS.search(name):
+            continue
+        factor = thinner if _OF_HEADS.search(name) else thinner * fewer
+        if value % factor == 0:
+            setattr(small, name, value // factor)
+        elif _FREE.search(name):
+            setattr(small, name, 8 * max(1, value // (8 * factor)))
 
 
 def _of_config(config: Any, task: Task) -> Any:
@@ -143,6 +174,8 @@ def _draw(module: nn.Module) -> None:
 
 
 def _tokens(config: Any) -> Tensor:
+    if not isinstance(getattr(config, "vocab_size", None), int):
+        raise Unclear("its config.json has no vocabulary")
     special = {value for name, value in vars(config).items() if name.endswith("_token_id") and isinstance(value, int)}
     usual = [token for token in range(5, int(config.vocab_size)) if token not in special]
     if len(usual) < TOKENS:

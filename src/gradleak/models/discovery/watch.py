@@ -43,7 +43,7 @@ def calls(run: Callable[[], Any], modules: Sequence[nn.Module]) -> list[Call]:
     found: list[Call] = []
 
     def note(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-        outputs = (output,) if isinstance(output, Tensor) else tuple(output) if isinstance(output, tuple) else ()
+        outputs = (output,) if isinstance(output, Tensor) else tuple(output) if isinstance(output, tuple | list) else ()
         seen, made = first_tensor(args, named), first_tensor(outputs, {})
         if made is not None:
             found.append(Call(module, made if seen is None else seen, made))
