@@ -47,9 +47,8 @@ def discover(config: Any) -> Family:
 @functools.lru_cache(maxsize=16)
 def _kept(kind: type[Any], values: str) -> Family:
     """Found once for every configuration: models are loaded again and again."""
-    config = kind.from_dict(json.loads(values))
     with quiet():
-        return _examined(config)
+        return _examined(kind.from_dict(json.loads(values)))
 
 
 def _examined(config: Any) -> Family:

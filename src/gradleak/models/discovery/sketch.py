@@ -94,7 +94,7 @@ def _refuse_parts(module: nn.Module) -> None:
         if isinstance(each, nn.Conv1d):
             raise Unclear(f"{name} is a convolution, which mixes tokens beside attention, or in its place")
         if any(parameter.dim() == 3 for parameter in each.parameters(recurse=False)):
-            raise Unclear(f"{name} holds a matrix for every expert, among which tokens choose")
+            raise Unclear(f"{name} holds stacks of matrices, as where tokens choose among experts")
 
 
 def outline(config: Any, task: Task) -> Any:

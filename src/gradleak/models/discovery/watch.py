@@ -46,6 +46,7 @@ def calls(run: Callable[[], Any], modules: Sequence[nn.Module]) -> list[Call]:
         outputs = (output,) if isinstance(output, Tensor) else tuple(output) if isinstance(output, tuple | list) else ()
         seen, made = first_tensor(args, named), first_tensor(outputs, {})
         if made is not None:
+            made = made.detach().clone()  # some models add to it where it lies
             found.append(Call(module, made if seen is None else seen, made))
 
     with hooked([module.register_forward_hook(note, with_kwargs=True) for module in modules]):
