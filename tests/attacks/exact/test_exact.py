@@ -37,6 +37,17 @@ def test_recovers_whole_batches_of_every_family(case: tuple[str, str]) -> None:
         assert {tuple(s.tokens): y for s, y in zip(found.sentences, found.labels, strict=True)} == right
 
 
+def test_norms_with_weights_of_zero_hide_nothing() -> None:
+    """As in the real Gemma 3, whose norms multiply by one plus their weight and have weights of minus one."""
+    model = wide_model("gemma3_text", "causal-lm")
+    with torch.no_grad():
+        for name, weight in model.module.named_parameters():
+            if "layernorm" in name:
+                weight[[3, 77]] = -1.0
+    (found,) = attack(bare_update(model, TEXTS[:2]), model, "exact")
+    assert {s.text for s in found.sentences if s.certified} == {model.decode(r) for r in model.encode(TEXTS[:2]).ids}
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_works_without_embedding_gradients(family: str) -> None:
     model = wide_model(family, "classification")

@@ -46,7 +46,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     if not outcome.complete and not budget.over:
         numbers = {"told": len(shared), "rank": mixed_span.rank}
         outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
-    if outcome.complete and model.task == "classification" and not any(prefix.start for prefix in grown):
+    if outcome.complete and model.goal.one_per_text and not any(prefix.start for prefix in grown):
         # States can be so alike that the rank does not count them all, and a sentence that is the beginning of
         # another has no states of its own.
         outcome.complete = add_up_to(
@@ -54,12 +54,12 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
         )
         outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
     certifier = Certifier(model, update, (mixed_span, following))
-    last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
+    last = _last_tokens(model, update, grown) if model.goal.autoregressive and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
         # Without positions and without a first special token, a single token stands for any run of it.
         repeated = len(prefix.tokens) == 1 and not learned and not model.prefix
-        if model.task == "causal-lm":
+        if model.goal.autoregressive:
             ending = last[number] if last is not None else None
             tokens = [*prefix.tokens, *([] if ending is None else [ending.token])]
             whole = ending is not None and ending.clear and not repeated
@@ -72,7 +72,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
             # its own gradient is in the update, of which a single token is no test.
             whole = (outcome.complete or (own is not None and own.places > 1)) and not repeated
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
-    if model.task == "causal-lm" and last is None and grown:
+    if model.goal.autoregressive and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
     return outcome
 

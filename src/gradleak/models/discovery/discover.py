@@ -20,7 +20,7 @@ from gradleak.models.discovery.watch import differ, read
 from gradleak.models.discovery.windows import with_windows
 from gradleak.models.families.base import Family, Fused, Kind
 from gradleak.models.quiet import quiet
-from gradleak.models.tasks import Task
+from gradleak.models.tasks import Task, text_task
 
 NOTE = (
     "The {name} family is not listed: where the model keeps its parts was found by structure "
@@ -119,10 +119,11 @@ def _heads(trials: dict[Task, Sketch], kind: Kind) -> dict[Task, tuple[str, ...]
     """The heads of the tasks that are audited: decoders classify by a single matrix, encoders do not write."""
     found: dict[Task, tuple[str, ...]] = {}
     for task, own in trials.items():
-        if kind == "encoder" and task == "causal-lm":
+        goal = text_task(task)
+        if goal.autoregressive and kind == "encoder":
             continue
         head = find_head(own, find_layers(own)[1])
-        if kind == "encoder" or task == "causal-lm" or head == ("score",):
+        if kind == "encoder" or not goal.one_per_text or head == ("score",):
             found[task] = head
     if not found:
         raise Unclear("none of its heads is one that is audited")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradleak.models.tasks import Task
+from gradleak.models.tasks import Task, text_task, text_tasks
 
 LAYERS, HEAD, VOCABULARY, POSITIONS = 4, 8, 97, 64
 MOST_HEADS = 64
@@ -61,11 +61,8 @@ class Sketch:
 
 
 def tasks_of(config: Any) -> list[Task]:
-    """The tasks that the installed library has a class of such models for."""
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
-
-    kinds: dict[Task, Any] = {"classification": AutoModelForSequenceClassification, "causal-lm": AutoModelForCausalLM}
-    return [task for task, kind in kinds.items() if type(config) in kind._model_mapping]
+    """The tasks with a head of their own that the installed library has a class of such models for."""
+    return [each.name for each in text_tasks() if each.name == each.head and type(config) in _kind(each.name)._model_mapping]
 
 
 def sketch(config: Any, task: Task, few_heads: bool = True, **changes: Any) -> Sketch:
@@ -153,10 +150,13 @@ def _narrow(small: Any, few_heads: bool) -> None:
 
 
 def _of_config(config: Any, task: Task) -> Any:
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+    return _kind(task).from_config(config, attn_implementation="eager", trust_remote_code=False)
 
-    kind = AutoModelForSequenceClassification if task == "classification" else AutoModelForCausalLM
-    return kind.from_config(config, attn_implementation="eager", trust_remote_code=False)
+
+def _kind(task: Task) -> Any:
+    import transformers
+
+    return getattr(transformers, text_task(task).auto_class)
 
 
 def _draw(module: nn.Module) -> None:
