@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from tiny import ALL_KNOWN, TEXTS, UNLISTED, secret_of, unlisted_model
 
-from gradleak import Client, TextModel, attack, load_model
+from gradleak import Client, GradleakError, TextModel, attack, load_model, load_update
 from gradleak.attacks.spans.probe import Probe
 from gradleak.core.budget import Budget
 from gradleak.matching.distances import Distance
@@ -65,12 +64,14 @@ def test_the_engine_agrees_with_the_oracle(kind: str) -> None:
     embeds = (model.embed(batch.ids) + noise)[None]
     labels = batch.ids[None] if model.task == "causal-lm" else torch.tensor([[1]])
     dummies = Dummies(embeds, batch.mask[None], labels, torch.zeros(1, dtype=torch.long))
-    distance = Distance("l2")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fast = FactorEngine(model, [update.tensors], distance, tokens=32).distances(dummies)
-        slow = NaiveEngine(model, [update.tensors], distance).distances(dummies)
-    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-6)
+    engine = FactorEngine(model, [update.tensors], Distance("cosine"), tokens=32)
+    got, slope = engine.values_and_gradients(dummies)
+    expected, expected_slope = NaiveEngine(model, [update.tensors], Distance("cosine")).values_and_gradients(dummies)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=0)
+    assert (slope - expected_slope).norm() <= 1e-4 * expected_slope.norm()
+    # Relative positions of DeBERTa go through matrices once for all sentences, and its biases are no module's.
+    known = ("pos_", "rel_embeddings", "q_bias", "v_bias") if kind == "deberta" else ()
+    assert all(any(part in name for part in known) for name in engine.plain_names)
 
 
 @every_type
@@ -106,7 +107,7 @@ def test_attacks_and_defences_run(kind: str) -> None:
         assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
 
 
-@every_type
+@pytest.mark.parametrize("kind", ["cohere", "falcon", "gptj", "gpt_bigcode", "ernie", "deberta", "nomic_bert"])
 def test_adapters_folders_and_conversions(kind: str, tmp_path: Path) -> None:
     model = unlisted_model(kind, task_of(kind), layers=4, width=64)
     model.module.save_pretrained(tmp_path / "model")
@@ -123,5 +124,10 @@ def test_adapters_folders_and_conversions(kind: str, tmp_path: Path) -> None:
     with torch.no_grad():
         model.adapter.parts[0]["value"].module.weight.add_(0.01)
     model.module.save_pretrained(tmp_path / "after")
-    done = convert_weights(again, None, tmp_path / "after", tmp_path / "update", RuleOptions(None, {"lr": 0.1}, 1))
-    assert done.update.is_dir()
+    rule = RuleOptions(None, {"lr": 0.1, "steps": 1}, 1)
+    if kind == "nomic_bert":  # the library saves it under the names of older files
+        with pytest.raises(GradleakError, match="is no parameter of the nomic_bert model"):
+            convert_weights(again, None, tmp_path / "after", tmp_path / "update", rule)
+        return
+    done = convert_weights(again, None, tmp_path / "after", tmp_path / "update", rule)
+    assert load_update(done.update).manifest.family == kind

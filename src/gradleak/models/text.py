@@ -317,6 +317,11 @@ class TextModel(Target):
         logits = logits if scale == 1.0 else scale * logits
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
+    def logit_slopes(self, logits: Tensor) -> Tensor:
+        """How fast each logit of a language model moves with what the output layer makes of a state."""
+        cap, slopes = self.adapter.logit_cap, torch.full_like(logits, self.adapter.logit_scale)
+        return slopes if cap is None else slopes * (1 - (logits / cap).square())
+
     def loss(
         self, targets: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
     ) -> Tensor:

@@ -69,7 +69,7 @@ class _Check:
                 path = where.path if isinstance(where, Fused) else where
                 module = self._module(layer, role, path)
                 if not isinstance(getattr(module, "weight", None), torch.Tensor):
-                    self._wrong(f"{role}: {path} is a {_kind(module)}, which has no weight")
+                    self._wrong(f"{role}: {path} is {_kind(module)}, which has no weight")
         for path in family.head_of(small.task):
             self._module(small.module, "head", path)
 

@@ -79,8 +79,8 @@ def _found(config: Any, tasks: list[Task], few_heads: bool) -> Family:
     kind = find_kind(first)
     path, layers = find_layers(first)
     layer = find_roles(first, layers[0], kind)
-    if any(isinstance(where, Fused) and _has_numbers(where) for where in layer.roles.values()):
-        whole = sketch(config, first.task, few_heads=False)  # proportions that no entry names are those of the model
+    if few_heads and any(_counts_heads(where) for where in layer.roles.values()):
+        whole = sketch(config, first.task, few_heads=False)  # so that numbers are not the same by chance
         layer = find_roles(whole, find_layers(whole)[1][0], kind)
     embeddings = find_embeddings(first, layers[0])
     if kind == "decoder" and embeddings.embedding_projection is not None:
@@ -143,6 +143,6 @@ def _check_all_layers(family: Family, config: Any, first: Sketch) -> None:
         raise Unclear("its layers are not alike")
 
 
-def _has_numbers(where: Fused) -> bool:
-    return any(isinstance(each, int) for each in (*(where.heights or ()), where.groups))
+def _counts_heads(where: str | Fused) -> bool:
+    return isinstance(where, Fused) and (where.heights is not None or where.groups is not None)
 

@@ -42,8 +42,7 @@ def find_logits(sketch: Sketch) -> tuple[str | None, str | float]:
         logits = sketch.module(input_ids=sketch.ids).logits
     if same(plain, logits):
         return _silent_cap(sketch.config), 1.0
-    numbers = {name: float(v) for name, v in _numbers(sketch.config).items() if v > 0}
-    for name, value in numbers.items():
+    for name, value in _numbers(sketch.config).items():
         if same(value * torch.tanh(plain / value), logits):
             return name, 1.0
         if same(plain * value, logits):
@@ -60,7 +59,9 @@ def _silent_cap(config: Any) -> str | None:
 
 
 def _numbers(config: Any) -> dict[str, float]:
-    return {name: value for name, value in vars(config).items() if type(value) in (int, float)}
+    """Entries about logits; another one may have the same value by chance."""
+    about = {name: value for name, value in vars(config).items() if "logit" in name and type(value) in (int, float)}
+    return {name: float(value) for name, value in about.items() if value > 0}
 
 
 def _without_layers(module: nn.Module, path: str, inside: set[nn.Module]) -> str:

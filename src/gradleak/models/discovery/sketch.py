@@ -143,7 +143,9 @@ def _narrow(small: Any, few_heads: bool) -> None:
         if type(value) is not int or not _WIDTHS.search(name) or _NO_WIDTHS.search(name):
             continue
         factor = thinner if _OF_HEADS.search(name) else thinner * fewer
-        if value % factor == 0:
+        if "rotary" in name:  # positions turn numbers in pairs
+            setattr(small, name, max(2, value // factor // 2 * 2))
+        elif value % factor == 0:
             setattr(small, name, value // factor)
         elif _FREE.search(name):
             setattr(small, name, 8 * max(1, value // (8 * factor)))

@@ -110,6 +110,7 @@ def inputs_of(
 
 def differ(one: Tensor, other: Tensor) -> Tensor:
     """For every row and token whether its numbers are others, (batch, tokens)."""
+    one, other = one.detach(), other.detach()
     scale = max(float(one.abs().max()), 1e-30)
     return (one - other).abs().amax(dim=-1) > SAME * scale
 
