@@ -20,7 +20,15 @@ from gradleak.models.families import FAMILIES
 from gradleak.updates.convert import convert_weights
 from gradleak.updates.rule_options import RuleOptions
 
-SETTINGS = ("frozen", "layers:send=1", "mask:ratio=0.5", "noise:sigma=0.001", "prune:ratio=0.5", "quantize:bits=8", "sign")
+SETTINGS = (
+    "frozen",
+    "layers:send=1",
+    "mask:ratio=0.5",
+    "noise:sigma=0.001",
+    "prune:ratio=0.5",
+    "quantize:bits=8",
+    "sign",
+)
 ENCODERS = ("ernie", "roformer", "nomic_bert", "deberta")
 
 every_type = pytest.mark.parametrize("kind", UNLISTED)

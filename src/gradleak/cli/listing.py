@@ -81,7 +81,9 @@ def print_inspection(seen: Inspection) -> None:
 
 def print_image_model(model: Any) -> None:
     """An image model's layers: nothing has to be declared for one."""
-    table = _table(Text.assemble((model.name, "bold"), ": an image model, of which nothing is declared"), "tensor", "shape")
+    table = _table(
+        Text.assemble((model.name, "bold"), ": an image model, of which nothing is declared"), "tensor", "shape"
+    )
     for name, parameter in model.parameters().items():
         table.add_row(name, " x ".join(map(str, parameter.shape)))
     _print(table)

@@ -32,7 +32,13 @@ class Loading:
 
     def refuse_text_settings(self, name: str) -> None:
         """For models of images, whose task and classes are fixed."""
-        given = {"task": self.task, "num_labels": self.num_labels, "tokenizer": self.tokenizer, "lora": self.lora, "family": self.family}
+        given = {
+            "task": self.task,
+            "num_labels": self.num_labels,
+            "tokenizer": self.tokenizer,
+            "lora": self.lora,
+            "family": self.family,
+        }
         for setting, value in given.items():
             if value is not None:
                 raise GradleakError(f"{setting!r} is for text models; {name} reads images")

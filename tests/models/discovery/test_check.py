@@ -45,12 +45,18 @@ WRONG = {
         with_roles(FAMILIES.get("gpt2"), query=Fused("attn.c_attn", 2, 3), value=Fused("attn.c_attn", 0, 3)),
         "which computes what value is to be",
     ),
-    "interleaved rows": (with_roles(FAMILIES.get("gpt_neox"), key=Fused("attention.query_key_value", 1, 3)), "key is"),
+    "interleaved rows": (
+        with_roles(FAMILIES.get("gpt_neox"), key=Fused("attention.query_key_value", 1, 3)),
+        "key is",
+    ),
     "kind": (replace(OLMO, kind="encoder"), "tokens do not see those after them"),
     "table": (replace(BERT, token_embedding="embeddings.position_embeddings"), "not the table of token embeddings"),
     "parallel": (replace(OLMO, parallel=True), "sees what the attention made of it"),
     "first position": (replace(FAMILIES.get("roberta"), first_position=0), "first_position is 0, and .* reads 2"),
-    "type": (replace(FAMILIES.get("llama"), name="olmo2x"), "models of type 'olmo2x', and this one is of type 'olmo2'"),
+    "type": (
+        replace(FAMILIES.get("llama"), name="olmo2x"),
+        "models of type 'olmo2x', and this one is of type 'olmo2'",
+    ),
     "a role that lacks": (replace(OLMO, roles={"query": "self_attn.q_proj"}), "its roles lack key"),
     "no weight": (with_roles(OLMO, ffn_in="mlp"), "mlp is a Olmo2MLP, which has no weight"),
 }

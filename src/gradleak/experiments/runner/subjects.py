@@ -72,7 +72,11 @@ class Subjects:
 
     def model_hash(self, spec: AuditSpec) -> str:
         """Of the model; one that looks as it did when it was last loaded is not loaded again."""
-        key = None if self._given is not None else signature(spec.model, (spec.task, spec.num_labels, spec.lora, *filter(None, [spec.family])))
+        key = (
+            None
+            if self._given is not None
+            else signature(spec.model, (spec.task, spec.num_labels, spec.lora, *filter(None, [spec.family])))
+        )
         if key is None:
             return self._model(spec).hash
         if key not in self.known.hashes:

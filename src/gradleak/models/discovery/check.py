@@ -133,5 +133,3 @@ def _rows(part: Part) -> tuple[int, tuple[int, ...]]:
 
 def _kind(module: nn.Module) -> str:
     return f"a {type(module).__name__}"
-
-

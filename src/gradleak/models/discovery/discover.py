@@ -36,7 +36,7 @@ def discover(config: Any) -> Family:
     """
     name = str(config.model_type)
     try:
-        return _kept(type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))
+        return _kept(name, json.dumps(config.to_dict(), sort_keys=True, default=str))
     except Unclear as error:
         raise GradleakError(
             f"models of type {name!r} are not listed, and their parts were not found by structure: {error}; "
@@ -45,10 +45,12 @@ def discover(config: Any) -> Family:
 
 
 @functools.lru_cache(maxsize=16)
-def _kept(kind: type[Any], values: str) -> Family:
+def _kept(kind: str, values: str) -> Family:
     """Found once for every configuration: models are loaded again and again."""
+    from transformers import CONFIG_MAPPING
+
     with quiet():
-        return _examined(kind.from_dict(json.loads(values)))
+        return _examined(CONFIG_MAPPING[kind].from_dict(json.loads(values)))
 
 
 def _examined(config: Any) -> Family:
@@ -145,4 +147,3 @@ def _check_all_layers(family: Family, config: Any, first: Sketch) -> None:
 
 def _counts_heads(where: str | Fused) -> bool:
     return isinstance(where, Fused) and (where.heights is not None or where.groups is not None)
-

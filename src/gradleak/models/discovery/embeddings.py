@@ -62,7 +62,9 @@ def _rows(entry: Tensor, weight: Tensor) -> list[list[int]]:
     rows = []
     direction = torch.linspace(1, 2, entry.shape[-1], dtype=entry.dtype)
     for place in range(TOKENS):
-        (gradient,) = torch.autograd.grad((entry[0, place] * direction).sum(), weight, retain_graph=True, allow_unused=True)
+        (gradient,) = torch.autograd.grad(
+            (entry[0, place] * direction).sum(), weight, retain_graph=True, allow_unused=True
+        )
         rows.append([] if gradient is None else gradient.abs().amax(dim=1).nonzero()[:, 0].tolist())
     return rows
 

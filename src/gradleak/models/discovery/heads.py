@@ -15,7 +15,9 @@ def find_head(sketch: Sketch, layers: list[nn.Module]) -> tuple[str, ...]:
     """Paths, from the whole model, of the modules that the logits are made by, in the order in which they run."""
     module, base = sketch.module, sketch.base
     inside = {each for layer in layers for each in layer.modules()}
-    ran = calls(lambda: module(input_ids=sketch.ids), [m for m in module.modules() if list(m.parameters(recurse=False))])
+    ran = calls(
+        lambda: module(input_ids=sketch.ids), [m for m in module.modules() if list(m.parameters(recurse=False))]
+    )
     last = max(number for number, call in enumerate(ran) if call.module in inside)
     names = {each: name for name, each in module.named_modules()}
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""What is to be seen of a loaded text model: its parts, what is different about it, and how its gradients are read."""
+"""What is to be seen of a loaded text model: its parts, what is different, how its gradients are read."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,7 +13,9 @@ from gradleak.models.discovery.watch import Call, calls, read, same
 
 def find_layers(sketch: Sketch) -> tuple[str, list[nn.Module]]:
     """The path of the layers from the base, with a star for every module of a list, and the layers themselves."""
-    lists = {name: each for name, each in sketch.base.named_modules() if isinstance(each, nn.ModuleList) and len(each)}
+    lists = {
+        name: each for name, each in sketch.base.named_modules() if isinstance(each, nn.ModuleList) and len(each)
+    }
     ran = calls(lambda: read(sketch.base, sketch.ids), [child for each in lists.values() for child in each])
     chains = {name: each for name, each in lists.items() if _is_chain([c for c in ran if c.module in set(each)])}
     if not chains:
@@ -71,7 +74,7 @@ def _is_chain(ran: list[Call]) -> bool:
     """Whether each run goes on with what the one before it made."""
     if not ran or any(call.seen.dim() != 3 or call.seen.shape != call.made.shape for call in ran):
         return False
-    return all(same(before.made.detach(), after.seen.detach()) for before, after in zip(ran, ran[1:], strict=False))
+    return all(same(before.made.detach(), after.seen.detach()) for before, after in itertools.pairwise(ran))
 
 
 def _only_list(layers: list[nn.Module]) -> str | None:

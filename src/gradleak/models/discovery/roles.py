@@ -81,7 +81,7 @@ def find_roles(sketch: Sketch, layer: nn.Module, kind: str) -> Layer:
 # --- what is where -------------------------------------------------------------------------------------
 
 
-def blocks(path: str, labels: Sequence[str], config: Any) -> dict[str, str | Fused]:
+def blocks(path: str, labels: list[str], config: Any) -> dict[str, str | Fused]:
     """Where the roles of one matrix are, from the role of each of its outputs.
 
     >>> blocks("c_attn", ["query", "query", "key", "key", "value", "value"], None)["key"]
@@ -89,7 +89,9 @@ def blocks(path: str, labels: Sequence[str], config: Any) -> dict[str, str | Fus
     """
     if len(set(labels)) == 1:
         return {labels[0]: path}
-    period = next(n for n in range(1, len(labels) + 1) if len(labels) % n == 0 and labels[:n] * (len(labels) // n) == labels)
+    period = next(
+        n for n in range(1, len(labels) + 1) if len(labels) % n == 0 and labels[:n] * (len(labels) // n) == labels
+    )
     names = list(dict.fromkeys(labels[:period]))
     heights = [labels[:period].count(name) for name in names]
     if [name for name, height in zip(names, heights, strict=True) for _ in range(height)] != labels[:period]:
@@ -141,7 +143,12 @@ class _Trial:
         return self._reached[module][self.ran.index(other)]
 
     def changes(
-        self, module: nn.Module, at: nn.Module, size: float, runs: Tensor | None, more: dict[nn.Module, Edit] | None = None
+        self,
+        module: nn.Module,
+        at: nn.Module,
+        size: float,
+        runs: Tensor | None,
+        more: dict[nn.Module, Edit] | None = None,
     ) -> Tensor:
         """How what `at` sees moves, (runs of outputs, tokens, width), while those outputs of the module move."""
         count = 1 if runs is None else len(runs)
@@ -226,14 +233,22 @@ def _tell_gates(trial: _Trial, attention: dict[nn.Module, list[str]], attention_
         if "query" not in own:
             continue
         runs = trial.runs_of(module)
-        first, then = alike[module], _moved(1.0, runs)
-        edits = {**alike, module: lambda output, first=first, then=then: then(first(output))}
+        edits = {**alike, module: _both(alike[module], _moved(1.0, runs))}
         (moved,) = inputs_of(trial.sketch, [attention_out], trial.sketch.ids.expand(len(runs), -1), edits)
         gates = ["attention_gate" if bool(differ(still, row[None]).any()) else "" for row in moved]
         attention[module] = [
             gate if label == "query" and gate else label
             for label, gate in zip(own, trial.spread(gates, module), strict=True)
         ]
+
+
+def _both(first: Edit, then: Edit) -> Edit:
+    return lambda output: then(first(output))
+
+
+def _shifted(shift: Tensor) -> Edit:
+    """Adds the same to the outputs of all tokens."""
+    return lambda output: output + shift
 
 
 def _alike(columns: list[bool]) -> Edit:
@@ -250,7 +265,7 @@ def _turned(trial: _Trial, attention: dict[nn.Module, list[str]], attention_out:
             keys = torch.tensor([label == "key" for label in own])
             generator = torch.Generator().manual_seed(2)
             shift = torch.randn(len(own), generator=generator, dtype=torch.float64) * keys
-            edits[module] = lambda output, shift=shift: output + shift
+            edits[module] = _shifted(shift)
     (shifted,) = inputs_of(trial.sketch, [attention_out], None, edits)
     return bool(differ(trial.plain[attention_out], shifted).any())
 
@@ -260,7 +275,9 @@ def _feed_forward(
 ) -> tuple[dict[nn.Module, list[str]], nn.Module]:
     """The modules that the feed-forward block begins with, with the role of each output, and the one that ends it."""
     links = {(one, two) for one in rest for two in rest if one is not two and trial.reaches(one, two)}
-    begin = [module for module in rest if not any(two is module for _, two in links) and any(o is module for o, _ in links)]
+    begin = [
+        module for module in rest if not any(two is module for _, two in links) and any(o is module for o, _ in links)
+    ]
     ends = [module for module in rest if any(two is module for _, two in links)]
     if not begin or not ends:
         raise Unclear("its layers have no feed-forward block of linear modules, as where tokens choose among experts")
@@ -276,7 +293,11 @@ def _feed_forward(
     kinds = {label for own in found.values() for label in own}
     if kinds == {"ffn_gate"} and len(found) == 1:  # what is not gated has its activation on all of it
         found = {module: ["ffn_in"] * len(own) for module, own in found.items()}
-    elif len(found) > 2 or (len(found) == 2 and kinds != {"ffn_in", "ffn_gate"}) or kinds == {"ffn_in"} and len(found) > 1:
+    elif (
+        len(found) > 2
+        or (len(found) == 2 and kinds != {"ffn_in", "ffn_gate"})
+        or (kinds == {"ffn_in"} and len(found) > 1)
+    ):
         raise Unclear("its feed-forward block is none of those with one matrix, or with a gate beside it")
     return found, out
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,16 +62,20 @@ class Sketch:
 
 def tasks_of(config: Any) -> list[Task]:
     """The tasks with a head of their own that the installed library has a class of such models for."""
-    return [each.name for each in text_tasks() if each.name == each.head and type(config) in _kind(each.name)._model_mapping]
+    return [
+        each.name
+        for each in text_tasks()
+        if each.name == each.head and type(config) in _kind(each.name)._model_mapping
+    ]
 
 
-def sketch(config: Any, task: Task, few_heads: bool = True, **changes: Any) -> Sketch:
+def sketch(config: Any, task: Task, few_heads: bool = True, changes: Mapping[str, Any] | None = None) -> Sketch:
     """The small model of a configuration, some entries of which may be set to other values.
 
     It has few heads, in the same proportion of queries to keys, or as many as the real model.
     """
     small = small_config(config, few_heads)
-    for name, value in changes.items():
+    for name, value in (changes or {}).items():
         setattr(small, name, value)
     with torch.device("meta"):
         laid_out = _of_config(small, task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,9 @@ def calls(run: Callable[[], Any], modules: Sequence[nn.Module]) -> list[Call]:
     found: list[Call] = []
 
     def note(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-        outputs = (output,) if isinstance(output, Tensor) else tuple(output) if isinstance(output, tuple | list) else ()
+        outputs = (
+            (output,) if isinstance(output, Tensor) else tuple(output) if isinstance(output, tuple | list) else ()
+        )
         seen, made = first_tensor(args, named), first_tensor(outputs, {})
         if made is not None:
             made = made.detach().clone()  # some models add to it where it lies
@@ -89,7 +92,11 @@ def inputs_of(
 
     def change(edit: Edit) -> Callable[..., Tensor]:
         def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-            return edit(output.view(*ids.shape, -1)).view(output.shape) if output.shape[-1] and _whole(output) else output
+            return (
+                edit(output.view(*ids.shape, -1)).view(output.shape)
+                if output.shape[-1] and _whole(output)
+                else output
+            )
 
         return hook
 
@@ -98,11 +105,8 @@ def inputs_of(
 
     handles = [m.register_forward_pre_hook(look(n), with_kwargs=True) for n, m in enumerate(modules)]
     handles += [module.register_forward_hook(change(edit)) for module, edit in (edits or {}).items()]
-    with hooked(handles), torch.no_grad():
-        try:
-            (run or (lambda tokens: read(sketch.base, tokens)))(ids)
-        except _Enough:
-            pass
+    with hooked(handles), torch.no_grad(), contextlib.suppress(_Enough):
+        (run or (lambda tokens: read(sketch.base, tokens)))(ids)
     missing = [n for n in range(len(modules)) if n not in seen]
     assert not missing, "a module that ran before does not run now"
     return [seen[n].reshape(*ids.shape, -1) for n in range(len(modules))]

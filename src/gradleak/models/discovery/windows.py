@@ -25,14 +25,16 @@ _USUAL = ("sliding_window", "window_size")
 def with_windows(family: Family, config: Any, plain: Sketch) -> Family:
     """The declaration with what its layers see; a window of the configuration is made short, to be noticed."""
     task = plain.task
-    entries = [name for name, value in vars(config).items() if _NAMES.search(name) and (value is None or _is_size(value))]
+    entries = [
+        name for name, value in vars(config).items() if _NAMES.search(name) and (value is None or _is_size(value))
+    ]
     silent = None
     for name in sorted(entries, key=lambda name: name not in _USUAL):
         if getattr(config, name) is None:
             silent = silent or (name if name in _USUAL else None)
             continue
         try:
-            small = sketch(config, task, **{name: WINDOW})
+            small = sketch(config, task, changes={name: WINDOW})
             reach = _reach(small, family)
         except (Unclear, AssertionError, RuntimeError, ValueError):  # not every number is a window
             continue
@@ -56,7 +58,9 @@ def _is_size(value: object) -> bool:
 
 def _kinds(config: Any) -> list[str]:
     """Entries that list a kind for every layer; the usual one first, which not every configuration has."""
-    lists = [n for n, value in vars(config).items() if isinstance(value, list | tuple) and set(NEAR) & set(map(str, value))]
+    lists = [
+        n for n, value in vars(config).items() if isinstance(value, list | tuple) and set(NEAR) & set(map(str, value))
+    ]
     return list(dict.fromkeys(("layer_types", *lists)))
 
 
@@ -111,5 +115,3 @@ def takes_masks(sketch: Sketch, family: Family) -> bool:
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError):  # a mask of another form
         return False
     return not bool(differ(alone[:, -1][None], together[:, length:]).any())
-
-

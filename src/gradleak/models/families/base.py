@@ -45,10 +45,10 @@ class Family:
     `parallel` says whether the feed-forward block sees the layer's input, as the attention does, and not what the
     attention made of it, or names the entry of the configuration that says so. `rotary` says that positions turn
     queries and keys. `window` names the entry that says how far back tokens see in layers whose kind, listed under
-    `layer_kinds`, is one of NEAR, or in all layers if the configuration lists no kinds. `window_mask` is a buffer of a
-    layer that holds who sees whom, where the model does not leave that to the mask it is given. `logit_cap` names the
-    entry with the largest logit of a language model, `logit_scale` is what its logits are multiplied by, or names the
-    entry with that.
+    `layer_kinds`, is one of NEAR, or in all layers if the configuration lists no kinds. `window_mask` is a buffer of
+    a layer that holds who sees whom, where the model does not leave that to the mask it is given. `logit_cap` names
+    the entry with the largest logit of a language model, `logit_scale` is what its logits are multiplied by, or names
+    the entry with that.
 
     `transposed` are classes of linear modules that store (inputs, outputs), where torch stores (outputs, inputs).
     `rules` names for further classes of modules how gradients are read off them: a function as those of
