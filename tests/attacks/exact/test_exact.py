@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 import torch
@@ -151,6 +152,18 @@ def test_more_tokens_than_the_rank_limit_is_said() -> None:
     assert not any(sentence.certified for sentence in found.sentences)
     assert any("rank limit" in note and "16" in note for note in found.notes)
     assert any(reason.kind == "no-gap" and reason.numbers["limit"] == 16 for reason in found.reasons)
+
+
+def test_tokens_that_the_first_layer_proves_are_given_where_sentences_are_too_many() -> None:
+    """Without learned positions a token that recurs takes one dimension of the first layer, many of the next."""
+    model = tiny_model("llama", "causal-lm", layers=4, width=64)
+    words, rng = " ".join(TEXTS[:2]).split(), random.Random(0)
+    texts = [" ".join(rng.sample(words, 6)) for _ in range(14)]
+    (found,) = attack(bare_update(model, texts), model, "exact")
+    assert not found.sentences
+    assert [reason.kind for reason in found.reasons] == ["no-gap"]
+    read = {token for row in model.encode(texts).sentences() for token in row[:-1]}
+    assert set(found.bag) == set(model.tokenizer.convert_ids_to_tokens(model.content(sorted(read))))
 
 
 def test_noise_is_said_and_nothing_is_certified() -> None:

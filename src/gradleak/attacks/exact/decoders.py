@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
+from gradleak.attacks.evidence.tokens import tokens_in_span
 from gradleak.attacks.exact.contribution import Contribution, add_up_to, find_contribution
 from gradleak.attacks.exact.endings import Ending, endings
 from gradleak.attacks.exact.growing import Growth, Prefix, Spans
@@ -30,7 +31,10 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     inputs = input_span(model, update.tensors)
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
-        return Outcome(reasons=[rank_hidden(update, model, mixed)])
+        # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
+        fit = tokens_in_span(model, update, budget=budget)
+        bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
+        return Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
