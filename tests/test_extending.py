@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import transformers
+from tiny import made_module, tiny_tokenizer, usual_sizes
 
 PACKAGE = """
 import torch
@@ -133,6 +135,49 @@ def test_all_of_it_is_used_in_audits_and_shown_in_reports(installed, tmp_path):
     assert used["image attack"] == "acme-black"
     assert used["on image page"]
     assert used["listed"]
+
+
+DECLARED = """
+from dataclasses import replace
+from gradleak.models.families.llama import LLAMA
+
+RULES = {"SeedOssRMSNorm": "gradleak.matching.rules:rms_norm"}
+MINE = replace(LLAMA, name="seed_oss", rules=RULES, roles={**LLAMA.roles, "doorway": "self_attn.q_proj"})
+SWAPPED = replace(MINE, roles={**MINE.roles, "query": "self_attn.v_proj", "value": "self_attn.q_proj"})
+NOWHERE = replace(MINE, roles={**MINE.roles, "ffn_out": "mlp.nowhere"})
+"""
+
+
+def test_a_declaration_of_ones_own_by_its_path(tmp_path):
+    """`--family module:NAME`, for a type that no list has: used, and refused in a line where it is not true."""
+    (tmp_path / "mine.py").write_text(DECLARED)
+    config = transformers.SeedOssConfig(**usual_sizes(len(tiny_tokenizer("llama")), 2, 128), head_dim=64)
+    made_module(config, "causal-lm", 0).save_pretrained(tmp_path / "model")
+    tiny_tokenizer("llama").save_pretrained(tmp_path / "model")
+    common = (
+        "-m",
+        "gradleak",
+        "audit",
+        "--model",
+        "model",
+        "--attack",
+        "exact",
+        "--trials",
+        "1",
+        "--max-tokens",
+        "30",
+    )
+    done = run(tmp_path, *common, "--family", "mine:MINE", "--observe", "layer:1.doorway+layer:1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name, said in (
+        ("SWAPPED", "which computes what value is to be"),
+        ("NOWHERE", "ffn_out: a SeedOssDecoderLayer has no mlp.nowhere"),
+        ("NOBODY", "family 'mine:NOBODY' cannot be loaded"),
+    ):
+        refused = run(tmp_path, *common, "--family", f"mine:{name}", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert len(refused.stderr.strip().splitlines()) == 1
+        assert said in refused.stderr
 
 
 def test_the_command_line_knows_it_too(installed, tmp_path):
