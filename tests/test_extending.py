@@ -9,9 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import pytest
 import transformers
 from tiny import made_module, tiny_tokenizer, usual_sizes
+
+from gradleak import AuditSpec, Client
+from gradleak.audits.run import load_target
 
 PACKAGE = """
 import torch
@@ -141,43 +145,34 @@ DECLARED = """
 from dataclasses import replace
 from gradleak.models.families.llama import LLAMA
 
-RULES = {"SeedOssRMSNorm": "gradleak.matching.rules:rms_norm"}
-MINE = replace(LLAMA, name="seed_oss", rules=RULES, roles={**LLAMA.roles, "doorway": "self_attn.q_proj"})
+ROLES = {"doorway" if role == "ffn_gate" else role: path for role, path in LLAMA.roles.items()}
+MINE = replace(LLAMA, name="seed_oss", rules={"SeedOssRMSNorm": "gradleak.matching.rules:rms_norm"}, roles=ROLES)
 SWAPPED = replace(MINE, roles={**MINE.roles, "query": "self_attn.v_proj", "value": "self_attn.q_proj"})
 NOWHERE = replace(MINE, roles={**MINE.roles, "ffn_out": "mlp.nowhere"})
 """
 
 
-def test_a_declaration_of_ones_own_by_its_path(tmp_path):
+def test_a_declaration_of_ones_own_by_its_path(tmp_path, monkeypatch):
     """`--family module:NAME`, for a type that no list has: used, and refused in a line where it is not true."""
-    (tmp_path / "mine.py").write_text(DECLARED)
-    config = transformers.SeedOssConfig(**usual_sizes(len(tiny_tokenizer("llama")), 2, 128), head_dim=64)
+    (tmp_path / "declared_here.py").write_text(DECLARED)
+    sizes = usual_sizes(len(tiny_tokenizer("llama")), 2, 16)
+    config = transformers.SeedOssConfig(**sizes, num_key_value_heads=1, head_dim=8)
     made_module(config, "causal-lm", 0).save_pretrained(tmp_path / "model")
     tiny_tokenizer("llama").save_pretrained(tmp_path / "model")
-    common = (
-        "-m",
-        "gradleak",
-        "audit",
-        "--model",
-        "model",
-        "--attack",
-        "exact",
-        "--trials",
-        "1",
-        "--max-tokens",
-        "30",
-    )
-    done = run(tmp_path, *common, "--family", "mine:MINE", "--observe", "layer:1.doorway+layer:1", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = AuditSpec(model="model", family="declared_here:MINE", observe="layer:1.doorway")
+    update = Client(load_target(spec), observe=spec.observe).update(["Rosa moved."])
+    assert list(update.tensors) == ["model.layers.0.mlp.gate_proj.weight"]
+    assert update.manifest.family == "seed_oss"
     for name, said in (
         ("SWAPPED", "which computes what value is to be"),
         ("NOWHERE", "ffn_out: a SeedOssDecoderLayer has no mlp.nowhere"),
-        ("NOBODY", "family 'mine:NOBODY' cannot be loaded"),
+        ("NOBODY", "family 'declared_here:NOBODY' cannot be loaded"),
     ):
-        refused = run(tmp_path, *common, "--family", f"mine:{name}", cwd=tmp_path)
-        assert refused.returncode == 2
-        assert len(refused.stderr.strip().splitlines()) == 1
-        assert said in refused.stderr
+        refused = command_line.run("models", "inspect", "model", "--family", f"declared_here:{name}")
+        assert refused.refused
+        assert said in refused.err
 
 
 def test_the_command_line_knows_it_too(installed, tmp_path):

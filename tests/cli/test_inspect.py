@@ -30,8 +30,8 @@ def test_an_unlisted_model_is_shown(tmp_path: Path) -> None:
     shown = run("models", "inspect", folder)
     assert shown.code == 0
     for said in (
-        "stablelm (found by structure)", "decoder", "2 layers, width 16", "model.layers.0.self_attn.q_proj", "16 x 16",
-        "runs beside the attention", "LayerNorm", "layer_norm", "film",
+        "stablelm (found by structure)", "decoder", "2 layers, width 16", "model.layers.0.self_attn.q_proj",
+        "16 x 16", "runs beside the attention", "LayerNorm", "layer_norm", "film",
     ):  # fmt: skip
         assert said in shown.out
     told = json.loads(run("models", "inspect", folder, "--json").out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ from gradleak.models.discovery.roles import find_roles
 from gradleak.models.discovery.sketch import Sketch, Unclear, sketch, tasks_of
 from gradleak.models.families.base import ROLES, Family, Fused
 from gradleak.models.quiet import quiet
+from gradleak.models.tasks import Task
 
 # Roles that see the same: which of them is which decides nothing.
 _ALIKE = ("ffn_in", "ffn_gate")
@@ -44,13 +46,10 @@ class _Check:
         task = next((each for each in tasks_of(config) if each in family.head), None)
         if task is None:
             self._wrong("it has no head that the installed transformers has such models for")
-        try:
-            with quiet():
-                small = sketch(config, task)
-        except Unclear:
-            return
-        self._paths(small)
-        self._compare(small)
+        small = _small_model(config, task)
+        if small is not None:
+            self._paths(small)
+            self._compare(small)
 
     def _paths(self, small: Sketch) -> None:
         """Every path leads to a module; some need not be there in every model of a family."""
@@ -122,6 +121,16 @@ class _Check:
 
     def _wrong(self, what: str) -> NoReturn:
         raise GradleakError(f"the declaration of {self.family.name!r} does not fit the model: {what}")
+
+
+def _small_model(config: Any, task: Task) -> Sketch | None:
+    """A small model of the kind that runs; None where there cannot be one, which is no fault of a declaration."""
+    for few_heads in (True, False):
+        with quiet(), contextlib.suppress(Exception):
+            small = sketch(config, task, few_heads)
+            find_kind(small)
+            return small
+    return None
 
 
 def _rows(part: Part) -> tuple[int, tuple[int, ...]]:

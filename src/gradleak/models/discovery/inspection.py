@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from torch import nn
+from torch import Tensor, nn
 
 from gradleak.core.registry import import_attribute
 from gradleak.models.adapter import Adapter, Part
@@ -62,12 +63,12 @@ def inspected(model: TextModel, own: bool = False) -> Inspection:
         task=model.task,
         tasks=adapter.family.tasks,
         layers=adapter.depth,
-        width=int(_matrix(adapter.parts[0]["query"]).shape[1]),
+        width=_matrix(adapter, adapter.parts[0]["query"]).shape[1],
         vocabulary=len(model.token_embedding),
         longest=model.max_length,
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         parts=_parts(adapter),
-        roles={role: _place(part) for role, part in adapter.parts[0].items()},
+        roles={role: _place(adapter, part) for role, part in adapter.parts[0].items()},
         differences=tuple(_differences(adapter)),
         rules=_rules(model),
         tied=_tied(module),
@@ -76,17 +77,19 @@ def inspected(model: TextModel, own: bool = False) -> Inspection:
     )
 
 
-def _matrix(part: Part) -> Any:
-    module: Any = part.module
-    return part.of(getattr(module, "base_layer", module).weight)
+def _matrix(adapter: Adapter, part: Part) -> Tensor:
+    """The part's own matrix, (outputs, inputs), under adapters too."""
+    module: Any = getattr(part.module, "base_layer", part.module)
+    turned = type(module).__name__ in adapter.family.transposed
+    return replace(part, transposed=turned).of(module.weight)
 
 
-def _place(part: Part) -> Place:
-    block = part.block
-    height = int(_matrix(part).shape[0])
+def _place(adapter: Adapter, part: Part) -> Place:
+    block, matrix = part.block, _matrix(adapter, part)
+    height = len(matrix)
     several = "" if block.groups == 1 else f" in each of {block.groups} groups"
     rows = None if block.whole else f"block {block.index + 1} of {len(block.heights)}{several}, {height} rows"
-    return Place(path=part.name, shape=tuple(_matrix(part).shape), rows=rows)
+    return Place(path=part.name, shape=tuple(matrix.shape), rows=rows)
 
 
 def _parts(adapter: Adapter) -> dict[str, Place]:
