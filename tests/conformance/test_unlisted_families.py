@@ -115,7 +115,7 @@ def test_attacks_and_defences_run(kind: str) -> None:
         assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
 
 
-@pytest.mark.parametrize("kind", ["cohere", "falcon", "gptj", "gpt_bigcode", "ernie", "deberta", "nomic_bert"])
+@pytest.mark.parametrize("kind", ["cohere", "gpt_bigcode", "deberta", "nomic_bert"])
 def test_adapters_folders_and_conversions(kind: str, tmp_path: Path) -> None:
     model = unlisted_model(kind, task_of(kind), layers=4, width=64)
     model.module.save_pretrained(tmp_path / "model")

@@ -22,10 +22,7 @@ from gradleak.models.families.base import Family, Fused, Kind
 from gradleak.models.quiet import quiet
 from gradleak.models.tasks import Task, text_task
 
-NOTE = (
-    "The {name} family is not listed: where the model keeps its parts was found by structure "
-    "(`gradleak models inspect` shows it)."
-)
+MOST_LAYERS = 1000
 
 
 def discover(config: Any) -> Family:
@@ -58,6 +55,10 @@ def _examined(config: Any) -> Family:
         raise Unclear("it is an encoder with a decoder, which needs a declaration")
     if parts := [name for name in type(config).sub_configs if getattr(config, name, None) is not None]:
         raise Unclear(f"it has parts of its own for other things than text ({', '.join(parts)})")
+    if int(getattr(config, "num_hidden_layers", 1)) > MOST_LAYERS:
+        raise Unclear(
+            f"its config.json says {config.num_hidden_layers:,} layers, more than are laid out to be compared"
+        )
     tasks = tasks_of(config)
     if not tasks:
         raise Unclear("the installed transformers has no classifier and no causal language model of this type")

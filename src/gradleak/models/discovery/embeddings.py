@@ -16,7 +16,7 @@ from gradleak.models.discovery.watch import calls, inputs_of, read, same
 
 @dataclass
 class Embeddings:
-    """Paths from the base; `scaled` says that something else than these is done to the sum of the tables."""
+    """What stands before the layers, in the words of a declaration."""
 
     token_embedding: str
     positions: str | None = None

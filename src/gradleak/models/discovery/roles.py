@@ -7,8 +7,8 @@ outputs are changed a few columns at a time, so that one which holds several rol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -29,14 +29,13 @@ ATTENTION = ("query", "key", "value")
 
 @dataclass
 class Layer:
-    """What was found of a layer; `rows` has the role of every output of a module, `sees` what roles see."""
+    """What was found of a layer, in the words of a declaration."""
 
-    roles: dict[str, str | Fused] = field(default_factory=dict)
-    parallel: bool = False
-    rotary: bool = False
-    inputs_seen_by: tuple[str, ...] = ()
-    transposed: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    roles: dict[str, str | Fused]
+    parallel: bool
+    rotary: bool
+    inputs_seen_by: tuple[str, ...]
+    transposed: tuple[str, ...]
 
 
 def find_roles(sketch: Sketch, layer: nn.Module, kind: str) -> Layer:
@@ -46,36 +45,39 @@ def find_roles(sketch: Sketch, layer: nn.Module, kind: str) -> Layer:
     if not ran:
         raise Unclear("its layers hold no linear modules")
     mixed = _mixed(sketch, ran)
-    first_mixed = next((module for module, is_mixed in zip(ran, mixed, strict=True) if is_mixed), None)
-    if first_mixed is None:
+    out = next((module for module in ran if mixed[module]), None)
+    if out is None:
         raise Unclear("no linear module of its first layer sees several tokens")
     trial = _Trial(sketch, ran, {call.module: call.made.shape[-1] for call in runs})
-    entry = [m for m in ran if m is not first_mixed and not any(trial.reaches(o, m) for o in ran if o is not m)]
-    labels = {module: trial.labels(module, first_mixed) for module in entry}
+    entry = [
+        one for one in ran if one is not out and not any(trial.reaches(two, one) for two in ran if two is not one)
+    ]
+    labels = {module: trial.labels(module, out) for module in entry}
     attention = {module: own for module, own in labels.items() if set(own) & set(ATTENTION)}
-    _check_attention(attention, dict(zip(ran, mixed, strict=True)))
-    _tell_gates(trial, attention, first_mixed)
-    found = Layer(transposed=tuple(sorted({type(c.module).__name__ for c in runs if is_transposed(c)})))
-    path: Callable[[nn.Module], str] = lambda module: sketch.path_of(module, layer)  # noqa: E731
-    for module, own in attention.items():
-        found.roles |= blocks(path(module), own, sketch.config)
-    lacking = [role for role in ATTENTION if role not in found.roles]
-    if lacking:
-        raise Unclear(f"its first layer mixes tokens, but not by queries, keys and values: found no {lacking[0]}")
-    found.roles["attention_out"] = path(first_mixed)
-    rest = [module for module in ran if module is not first_mixed and module not in attention]
-    feed, out = _feed_forward(trial, rest, labels, first_mixed)
-    for module, own in feed.items():
-        found.roles |= blocks(path(module), own, sketch.config)
-    found.roles["ffn_out"] = path(out)
-    order = (*ATTENTION, "attention_out", "ffn_in", "ffn_gate", "ffn_out")
-    found.roles = {role: found.roles[role] for role in (*order, *found.roles) if role in found.roles}
-    found.parallel = not dict(zip(ran, mixed, strict=True))[next(iter(feed))]
-    found.rotary = _turned(trial, attention, first_mixed)
-    found.inputs_seen_by = _seen_alone(sketch, attention, runs, kind)
-    named = {where if isinstance(where, str) else where.path for where in found.roles.values()}
-    found.others = tuple(path(module) for module in ran if path(module) not in named)
-    return found
+    _check_attention(attention, mixed)
+    _tell_gates(trial, attention, out)
+    feed, ffn_out = _feed_forward(trial, [module for module in ran if module is not out and module not in attention])
+    places = {each: sketch.path_of(each, layer) for each in ran}
+    roles = {"attention_out": places[out], "ffn_out": places[ffn_out]}
+    return Layer(
+        roles=_in_order(roles, {places[module]: own for module, own in (attention | feed).items()}, sketch.config),
+        parallel=not mixed[next(iter(feed))],
+        rotary=_turned(trial, attention, out),
+        inputs_seen_by=_seen_alone(sketch, attention, runs, kind),
+        transposed=tuple(sorted({type(call.module).__name__ for call in runs if is_transposed(call)})),
+    )
+
+
+def _in_order(single: dict[str, str], labels: dict[str, list[str]], config: Any) -> dict[str, str | Fused]:
+    """All roles in the order in which they are declared, each of one place."""
+    found: dict[str, str | Fused] = dict(single)
+    for path, own in labels.items():
+        for role, where in blocks(path, own, config).items():
+            if role in found:
+                raise Unclear(f"several of its matrices are {role}, {path} among them")
+            found[role] = where
+    usual = (*ATTENTION, "attention_out", "ffn_in", "ffn_gate", "ffn_out")
+    return {role: found[role] for role in (*usual, *found) if role in found}
 
 
 # --- what is where -------------------------------------------------------------------------------------
@@ -205,22 +207,22 @@ def _linear(once: Tensor, twice: Tensor, back: Tensor) -> bool:
     return float((twice - 2 * once).abs().max()) < 1e-3 * scale and float((once + back).abs().max()) < 1e-3 * scale
 
 
-def _mixed(sketch: Sketch, ran: list[nn.Module]) -> list[bool]:
+def _mixed(sketch: Sketch, ran: list[nn.Module]) -> dict[nn.Module, bool]:
     """For every module whether it sees other tokens than its own."""
     other = sketch.ids.clone()
     other[0, PLACE] = sketch.ids[0, PLACE + 1]
     plain, changed = inputs_of(sketch, ran), inputs_of(sketch, ran, other)
-    mixed = []
-    for one, two in zip(plain, changed, strict=True):
-        moved = differ(one, two)[0]
-        mixed.append(bool(moved[:PLACE].any() or moved[PLACE + 1 :].any()))
-    return mixed
+    moved = {module: differ(one, two)[0] for module, one, two in zip(ran, plain, changed, strict=True)}
+    return {module: bool(own[:PLACE].any() or own[PLACE + 1 :].any()) for module, own in moved.items()}
 
 
 def _check_attention(attention: dict[nn.Module, list[str]], mixed: dict[nn.Module, bool]) -> None:
-    for labels in attention.values():
-        if "" in labels:
-            raise Unclear("a matrix of its attention has outputs that the attention does not use")
+    found = {label for labels in attention.values() for label in labels}
+    lacking = [role for role in ATTENTION if role not in found]
+    if lacking:
+        raise Unclear(f"its first layer mixes tokens, but not by queries, keys and values: found no {lacking[0]}")
+    if "" in found:
+        raise Unclear("a matrix of its attention has outputs that the attention does not use")
     if any(mixed[module] for module in attention):
         raise Unclear("its attention sees tokens that something before it has mixed")
 
@@ -270,9 +272,7 @@ def _turned(trial: _Trial, attention: dict[nn.Module, list[str]], attention_out:
     return bool(differ(trial.plain[attention_out], shifted).any())
 
 
-def _feed_forward(
-    trial: _Trial, rest: list[nn.Module], labels: dict[nn.Module, list[str]], attention_out: nn.Module
-) -> tuple[dict[nn.Module, list[str]], nn.Module]:
+def _feed_forward(trial: _Trial, rest: list[nn.Module]) -> tuple[dict[nn.Module, list[str]], nn.Module]:
     """The modules that the feed-forward block begins with, with the role of each output, and the one that ends it."""
     links = {(one, two) for one in rest for two in rest if one is not two and trial.reaches(one, two)}
     begin = [
@@ -293,11 +293,7 @@ def _feed_forward(
     kinds = {label for own in found.values() for label in own}
     if kinds == {"ffn_gate"} and len(found) == 1:  # what is not gated has its activation on all of it
         found = {module: ["ffn_in"] * len(own) for module, own in found.items()}
-    elif (
-        len(found) > 2
-        or (len(found) == 2 and kinds != {"ffn_in", "ffn_gate"})
-        or (kinds == {"ffn_in"} and len(found) > 1)
-    ):
+    elif len(found) > 2 or (len(found) == 2 and len(kinds) != 2):
         raise Unclear("its feed-forward block is none of those with one matrix, or with a gate beside it")
     return found, out
 
