@@ -50,8 +50,8 @@ def load_model(
     `PreTrainedModel`, which needs its `tokenizer` beside it, or a torch module that gives class logits for images of
     `shape` (channels, height, width) with values from 0 to 1.
 
-    `task` is "classification" or "causal-lm"; by default encoders classify and decoders model language, unless the
-    checkpoint says otherwise. One that was trained for another objective is refused unless `task` is given. A head
+    `task` is one of docs/tasks.md; by default encoders classify and decoders model language, unless the checkpoint
+    says otherwise. One that was trained for another objective is refused unless `task` is given. A head
     that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
     whatever else is missing is an error. `lora` puts fresh adapters on the model, such as "r=16,targets=query+value",
     and only they are trained. `family` is a declaration of your own of where the model keeps its parts, or

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.evidence.lengths import longest_sentence, total_tokens
+from gradleak.attacks.evidence.predicted import predicted_tokens
 from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.reasons import Reason
@@ -89,7 +90,9 @@ def tokens_of(
         scores.update({int(row): float(levers[row]) for row in standing_out(levers, embedding.shape[1])})
     if fit is not None:
         scores.update(dict.fromkeys(fit.tolist(), 1.0))
-    if head is not None:
+    if model.goal.draws_targets:
+        scores.update(dict.fromkeys(predicted_tokens(gradient, model), 1.0))
+    elif head is not None:
         pull = predicted_rows(head)
         scores.update({int(row): max(scores.get(int(row), 0.0), 1.0) for row in pull.nonzero()[:, 0]})
         # A single sentence is assumed: its first token is read and not predicted, its last predicted and not read.

@@ -123,10 +123,10 @@ def _heads(trials: dict[Task, Sketch], kind: Kind) -> dict[Task, tuple[str, ...]
     found: dict[Task, tuple[str, ...]] = {}
     for task, own in trials.items():
         goal = text_task(task)
-        if goal.autoregressive and kind == "encoder":
-            continue
         head = find_head(own, find_layers(own)[1])
-        if kind == "encoder" or not goal.one_per_text or head == ("score",):
+        if kind == "encoder" and not goal.autoregressive:
+            found[task] = head
+        elif kind == "decoder" and (goal.autoregressive or (goal.one_per_text and head == ("score",))):
             found[task] = head
     if not found:
         raise Unclear("none of its heads is one that is audited")
