@@ -190,7 +190,7 @@ class Attack(ABC):
     summary: ClassVar[str]
     modality: ClassVar[Modality] = "text"
     needs_auxiliary: ClassVar[bool] = False
-    at_once: ClassVar[int | None] = None
+    at_once: int | None = None
     """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions
 

@@ -38,4 +38,7 @@ class ImageClient(Sender):
         device = self.model.device
         targets = torch.tensor(pictures.labels, device=device)
         facts = {"batch_size": len(pictures), "labels": pictures.labels}
-        return self.send(ImageBatch(pictures.values(device)), targets, secret, facts)
+        try:
+            return self.send(ImageBatch(pictures.values(device)), targets, secret, facts)
+        except ValueError as error:  # of torch: a batch norm in training has nothing to take a mean over
+            raise GradleakError(f"{self.model.name} cannot be trained on this batch: {error}") from error

@@ -157,8 +157,12 @@ def _kernels(rule: ClientRule) -> Iterator[None]:
 
 @contextmanager
 def _mode(model: Target, mode: str) -> Iterator[None]:
+    """Batch norms count statistics while they train; those of the model under audit stay as they were."""
+    before = {name: buffer.clone() for name, buffer in model.module.named_buffers()} if mode == "train" else {}
     model.module.train(mode == "train")
     try:
         yield
     finally:
         model.module.eval()
+        for name, buffer in before.items():
+            model.module.get_buffer(name).copy_(buffer)
