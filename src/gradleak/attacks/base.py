@@ -63,6 +63,9 @@ class Reconstruction(BaseModel):
 
     sentences: list[Sentence] = Field(default_factory=list, description="of a text model's update")
     images: list[str] = Field(default_factory=list, description="of an image model's update: PNGs as data URIs")
+    certified_images: list[int] = Field(
+        default_factory=list, description="the numbers, from 0, of those images that the update itself proves"
+    )
     labels: list[int] | None = Field(default=None, description="classes: known to the attack or found by it")
     lengths: list[int] | None = Field(default=None, description="token counts: known to the attack or found by it")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
@@ -81,7 +84,7 @@ class Reconstruction(BaseModel):
 
     def __repr__(self) -> str:
         """What there is, without the texts and images themselves, which are private."""
-        certified = sum(sentence.certified for sentence in self.sentences)
+        certified = sum(sentence.certified for sentence in self.sentences) + len(self.certified_images)
         parts = [
             counted(len(self.images), "image") if self.images else counted(len(self.sentences), "sentence"),
             *([f"{certified} certified"] if certified else []),
