@@ -40,5 +40,6 @@ class ImageClient(Sender):
         facts = {"batch_size": len(pictures), "labels": pictures.labels}
         try:
             return self.send(ImageBatch(pictures.values(device)), targets, secret, facts)
-        except ValueError as error:  # of torch: a batch norm in training has nothing to take a mean over
-            raise GradleakError(f"{self.model.name} cannot be trained on this batch: {error}") from error
+        except (ValueError, RuntimeError) as error:  # of torch, as where a batch norm has but one number to normalise
+            why = " ".join(str(error).split())[:200]
+            raise GradleakError(f"{self.model.name} cannot be trained on this batch: {why}") from error

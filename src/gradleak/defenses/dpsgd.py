@@ -147,7 +147,10 @@ def _private_gradient(
     sampler = _sampler(local, GradSampleModule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
-        sampled = sampler(local.module, loss_reduction="mean", strict=False)
+        try:
+            sampled = sampler(local.module, loss_reduction="mean", strict=False)
+        except NotImplementedError as error:
+            raise GradleakError(f"dpsgd: Opacus cannot separate examples in {model.name}: {error}") from error
         local.example_losses(batch, targets).mean().backward()
         reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
         _check_sentences(reached, len(batch))

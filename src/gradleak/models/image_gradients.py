@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradleak.models.image import ImageModel
@@ -29,9 +30,20 @@ def batch_gradients(
     def loss(weights: dict[str, Tensor], images: Tensor, classes: Tensor) -> Tensor:
         return F.cross_entropy(model.logits(images, state | weights), classes)
 
-    with batch_statistics(model.module) if training else contextlib.nullcontext():
+    # The fused attention of torch has no second derivative.
+    statistics = batch_statistics(model.module) if training else contextlib.nullcontext()
+    with statistics, sdpa_kernel(SDPBackend.MATH):
         gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(trained, pixels, labels)
     return torch.cat([gradients[name].flatten(1) for name in names], dim=1)
+
+
+def reached(model: ImageModel) -> list[str]:
+    """The parameters that the loss depends on, and that clients send therefore."""
+    parameters = model.parameters()
+    pixels = torch.zeros(1, *model.shape, device=model.device)
+    loss = F.cross_entropy(model.logits(pixels), torch.zeros(1, dtype=torch.long, device=model.device))
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    return [name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None]
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from gradleak.models.lora_text import LoraSettings
 from gradleak.models.lti import LTI
 from gradleak.models.tasks import MODALITY_OF, Modality, Task
 from gradleak.models.text import TextModel, text_target
+from gradleak.models.vision_libraries import TIMM, TORCHVISION
 
 
 def load_model(
@@ -173,6 +174,8 @@ BUILT_IN: dict[str, BuiltIn] = {
     "smollm2": BuiltIn("causal-lm", assets.find("smollm2").summary, NoValues, _of_asset),
     "lenet": LENET,
     "lti": LTI,
+    "timm": TIMM,
+    "torchvision": TORCHVISION,
 }
 
 

@@ -107,7 +107,8 @@ def _certified(results: Results) -> list[str]:
     uncovered = f"{held}, and what was written there is not covered" if lost else ""
     return [
         f"{proved} of {counted(len(pairs), SCALES[modality].noun)} carry a certificate: the update itself proves "
-        f"that they were in the batch. Compared with the truth, {right} of these {proved} are exactly right{uncovered}."
+        f"that they were in the batch. Compared with the truth, {right} of these {proved} are exactly "
+        f"right{uncovered}."
     ]
 
 

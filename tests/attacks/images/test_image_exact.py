@@ -48,7 +48,7 @@ def test_one_image_comes_back_to_the_byte(kind, client):
     "client", ["fedavg:lr=0.01,epochs=4", "fedsgd:mode=train", "fedavg:lr=0.01,steps=3,mode=train"]
 )
 def test_neither_more_steps_nor_dropout_hide_a_single_image(client):
-    """The position embedding and the weight move by sums over the same steps, and what is dropped comes after both."""
+    """Position embedding and weight move by sums over the same steps, and what is dropped comes after both."""
     torch.manual_seed(0)
     model = load_model(SmallViT(dropout=0.3), shape=SHAPE)
     pictures = noise_pictures(1)

@@ -41,8 +41,8 @@ class ImageExact(ImageAttack):
         layer = first_layer(model)
         if layer is None:
             raise GradleakError(
-                "exact reads images off a first layer over patches with a position embedding, or over the whole image "
-                f"with a bias; {model.name} has neither: try ig"
+                "exact reads images off a first layer over patches with a position embedding, or over the whole "
+                f"image with a bias; {model.name} has neither: try ig"
             )
         return [recovered(update, model, layer) for update in updates]
 

@@ -20,7 +20,7 @@ from gradleak.core.seeds import derive_seed
 from gradleak.data.pictures import Pictures
 from gradleak.defenses.base import Defense
 from gradleak.models.image import ImageModel
-from gradleak.models.image_gradients import batch_gradients
+from gradleak.models.image_gradients import batch_gradients, reached
 
 # Pictures that are never learned from, at most this share of all.
 HELD_OUT, MOST_HELD = 256, 0.2
@@ -51,7 +51,7 @@ class ImageProblem(Problem):
         check_learnable(defenses)
         self.training = training
         self.model, self.defenses, self.settings, self.seed = model, defenses, settings, seed
-        self.names = list(model.parameters())
+        self.names = reached(model)
         for defense in defenses:
             self.names = defense.trained(self.names, model)
         held = min(HELD_OUT, int(MOST_HELD * len(auxiliary)))
