@@ -12,7 +12,7 @@ from pictured import CLASSES, CONFIGS, MEAN, MODULES, SIDE, STD, image_model, li
 from safetensors.torch import load_file, save_file
 from transformers.image_processing_base import ImageProcessingMixin
 
-from gradleak import GradleakError, ImageClient, load_model
+from gradleak import GradleakError, ImageClient, load_model, load_update
 from gradleak.models.image_files import PROCESSOR
 from gradleak.models.load import modality_of_source
 
@@ -83,6 +83,14 @@ def test_a_client_trains_as_a_plain_loop(kind, mode):
             assert torch.allclose(moved[name], before[name] - weight, atol=1e-6), name
     assert all(torch.equal(buffers[name], buffer) for name, buffer in model.module.named_buffers())
     assert not model.module.training
+
+
+def test_an_update_of_a_vit_is_written_and_read(vit, tmp_path):
+    """Autograd gives the class token a part of the position embedding's gradient, and files hold no shared memory."""
+    model = load_model(vit)
+    update = ImageClient(model).update(blobs(1))
+    again = load_update(update.save(tmp_path / "update"), model)
+    assert all(torch.equal(tensor, again.tensors[name]) for name, tensor in update.tensors.items())
 
 
 def test_objects_and_folders_are_the_same_model(vit):
