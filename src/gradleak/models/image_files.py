@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict
 from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.reading import read_json_table
-from gradleak.models.build import FEW_LAYERS, check_sizes, in_base, library_config, loaded, refuse_inside
+from gradleak.models.build import (
+    FEW_LAYERS,
+    check_classes,
+    check_sizes,
+    in_base,
+    library_config,
+    loaded,
+    refuse_inside,
+)
 from gradleak.models.checkpoint import MAX_CONFIG, Checkpoint
 from gradleak.models.families import FAMILIES
 from gradleak.models.image import ImageModel, Normalisation, checked
@@ -87,7 +95,8 @@ def load_image_files(name: str, checkpoint: Checkpoint, how: Loading) -> ImageMo
     how.refuse_text_settings(name, own_classes=False)
     tensors = checkpoint.tensors(how.progress)
     _check_counts(checkpoint, len(tensors))
-    config = library_config(checkpoint, True, how.num_labels)
+    check_classes(how.num_labels)
+    config = library_config(checkpoint, how.num_labels)
     outline = _outline(config)
     head = {each for each, _ in outline.named_parameters() if not in_base(outline, each)}
     check_sizes(checkpoint, outline, head, tensors)

@@ -105,8 +105,8 @@ class _Try:
 
 def _labels(gradient: Update, model: ImageModel) -> tuple[list[int] | None, list[str]]:
     """The classes, known or of a single image found; None if the update does not show them."""
-    if gradient.known.labels is not None:
-        return list(gradient.known.labels), []
+    if gradient.known.classes is not None:
+        return list(gradient.known.classes), []
     if gradient.known.size not in (None, 1):
         return None, []
     try:

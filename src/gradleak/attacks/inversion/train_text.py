@@ -57,6 +57,8 @@ def train_inverter(
             f"sequences for {model.name} have {least} to {model.max_length} tokens, including special tokens, "
             f"not {network.length}"
         )
+    if not model.goal.label_choices(model):
+        raise GradleakError(f"an inverter learns from classes or from plain text; {model.name} is for {model.task}")
     chain = parse_defenses(defenses)
     with output_folder(out) as folder:
         auxiliary = gather_auxiliary(
@@ -85,7 +87,7 @@ def usual_network(model: TextModel, **given: Any) -> NetworkSettings:
 
     A tenth of a large model's coordinates would be too many bins for the network after them.
     """
-    by_position = model.adapter.positions is not None and model.task == "causal-lm"
+    by_position = model.adapter.positions is not None and model.goal.autoregressive
     coordinates = sum(parameter.numel() for parameter in model.parameters().values())
     usual: dict[str, Any] = {
         "features": "structured" if by_position else "hashed",
