@@ -17,8 +17,9 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
 from gradleak.models.families import FAMILIES, Family
 from gradleak.models.fresh_lora import with_fresh_lora
-from gradleak.models.huggingface import is_hugging_face, load_files, load_object
+from gradleak.models.huggingface import configured_type, is_hugging_face, load_files, load_object
 from gradleak.models.image import ImageModel, load_module
+from gradleak.models.image_files import reads_images
 from gradleak.models.lenet import LENET
 from gradleak.models.loading import BuiltIn, Loading, resolve_device
 from gradleak.models.lora import OWN_BASE, is_adapter, load_adapted
@@ -26,8 +27,9 @@ from gradleak.models.lora_saving import save_adapter
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.lti import LTI
 from gradleak.models.quiet import quiet
-from gradleak.models.tasks import Modality, Task
+from gradleak.models.tasks import MODALITY_OF, Modality, Task
 from gradleak.models.text import TextModel, text_target
+from gradleak.models.vision_libraries import TIMM, TORCHVISION
 
 
 def load_model(
@@ -40,6 +42,7 @@ def load_model(
     shape: tuple[int, int, int] | None = None,
     lora: LoraSettings | str | None = None,
     family: Family | str | None = None,
+    processor: Any = None,
     name: str | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -47,8 +50,9 @@ def load_model(
     """Load the model to audit.
 
     `source` is a built-in name ("minilm", "lenet:seed=3"), a Hugging Face folder or hub id, or a model object: a
-    `PreTrainedModel`, which needs its `tokenizer` beside it, or a torch module that gives class logits for images of
-    `shape` (channels, height, width) with values from 0 to 1.
+    `PreTrainedModel`, which needs its `tokenizer` beside it if it reads text and may have its image `processor` if it
+    reads images, or a torch module that gives class logits for images of `shape` (channels, height, width) with
+    values from 0 to 1.
 
     `task` is one of docs/tasks.md; by default encoders classify and decoders model language, unless the checkpoint
     says otherwise. One that was trained for another objective is refused unless `task` is given. A head
@@ -68,11 +72,11 @@ def load_model(
     """
     adapters = LoraSettings.parse(lora) if isinstance(lora, str) else lora
     declared = FAMILIES.get(family) if isinstance(family, str) else family
-    how = Loading(task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters, declared)
+    how = Loading(
+        task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters, declared, shape, processor
+    )
     if isinstance(source, nn.Module) and not is_hugging_face(source):
-        model: Target = load_module(source, shape, how)
-    elif shape is not None:
-        raise GradleakError("'shape' is for a torch module of your own that reads images")
+        model: Target = load_module(source, how)
     else:
         progress.begin(f"loading {source if isinstance(source, str | Path) else type(source).__name__}", 0)
         model = _load(source, how)
@@ -95,13 +99,15 @@ def load_text_model(source: Any, **how: Any) -> TextModel:
 
 
 def modality_of_source(source: str) -> Modality:
-    """What a model reads, known from its name without loading it.
+    """What a model reads, known from its name, or from the config.json of a folder or hub id, without loading it.
 
     >>> modality_of_source("lenet:seed=3"), modality_of_source("some/folder")
     ('images', 'text')
     """
     built_in = _built_in(source)
-    return "images" if built_in is not None and built_in.task == "image-classification" else "text"
+    if built_in is not None:
+        return MODALITY_OF[built_in.task]
+    return "images" if reads_images(configured_type(source)) else "text"
 
 
 def save_model(
@@ -137,6 +143,8 @@ def _load(source: Any, how: Loading) -> Target:
     name = str(source)
     built_in = _built_in(name)
     if built_in is not None:
+        if how.shape is not None or how.processor is not None:
+            raise GradleakError(f"'shape' is for a torch module or checkpoint of your own; {name} has its own")
         kind, values = split_parameters(name, modules=False)
         return built_in.load(name, validated(built_in.options, values, f"model {kind!r}"), how)
     if is_adapter(name):
@@ -153,7 +161,7 @@ class NoValues(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _of_asset(name: str, values: NoValues, how: Loading) -> TextModel:
+def _of_asset(name: str, values: NoValues, how: Loading) -> TextModel | ImageModel:
     """A pinned checkpoint, fetched and converted first if it must be."""
     folder = assets.pull(name, how.progress)
     packed = next((file for file in assets.find(name).files if file.name.endswith(".gguf")), None)
@@ -174,6 +182,8 @@ BUILT_IN: dict[str, BuiltIn] = {
     "gemma3-270m": BuiltIn("causal-lm", assets.find("gemma3-270m").summary, NoValues, _of_asset),
     "lenet": LENET,
     "lti": LTI,
+    "timm": TIMM,
+    "torchvision": TORCHVISION,
 }
 
 
