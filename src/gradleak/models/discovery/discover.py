@@ -124,9 +124,8 @@ def _heads(trials: dict[Task, Sketch], kind: Kind) -> dict[Task, tuple[str, ...]
     for task, own in trials.items():
         goal = text_task(task)
         head = find_head(own, find_layers(own)[1])
-        if kind == "encoder" and not goal.autoregressive:
-            found[task] = head
-        elif kind == "decoder" and (goal.autoregressive or (goal.one_per_text and head == ("score",))):
+        by_score = goal.one_per_text and head == ("score",)
+        if not goal.autoregressive if kind == "encoder" else goal.autoregressive or by_score:
             found[task] = head
     if not found:
         raise Unclear("none of its heads is one that is audited")
