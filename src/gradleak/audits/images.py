@@ -42,11 +42,8 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     name = "images"
     training = ImageLearner.__module__
     unused = frozenset(
-        {
-            "task", "num_labels", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window",
-            "candidates",
-        }
-    )  # fmt: skip
+        {"task", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window", "candidates"}
+    )
 
     def read(self, spec: AuditSpec) -> ImageData:
         if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:

@@ -82,7 +82,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return None if spec.candidates is None else CandidateLists(spec, _rendered(spec, data, model), model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
-        labels = model.goal.labels(model, batch.texts, batch.labels)
+        labels = None if batch.labels is None else model.goal.labels(model, batch.texts, batch.labels)
         places = {} if batch.completions is None else {"completions": batch.completions}
         return Truth(texts=batch.texts, labels=labels, **places)
 

@@ -39,7 +39,8 @@ class _Sentence:
     """What the last matrix sees of a sentence, and its output gradients at positions with a known label.
 
     At the last position the output gradient is `expected` less the label's row of the head times `turn`. A row counts
-    by its slope where logits are capped: by how much the label's logit moves with what the head makes of the state.
+    by its slope: by how much the label's logit moves with what the head makes of the state, which is not one where
+    logits are capped or multiplied.
     """
 
     inputs: Tensor
@@ -104,7 +105,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
         caught["inputs"] = arguments[0].detach().flatten(0, -2)
         torch.set_grad_enabled(True)  # what comes before needs no graph, which would be the largest of all tensors
         caught["output"] = output.detach().requires_grad_()
-        return caught["output"]
+        return caught["output"].clone()  # some models add to it where it lies
 
     ids = torch.tensor([prefix.tokens], device=model.device)
     places = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
@@ -121,7 +122,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
     turn = torch.cat([_back_at_the_last(last, output, rows) for rows in eye.split(max(1, AT_ONCE // output.numel()))])
     with torch.no_grad():
-        logits, cap = model.output_logits(last), model.adapter.logit_cap
-        slopes = torch.ones_like(logits) if cap is None else 1 - (logits / cap).square()
+        logits = model.output_logits(last)
+        slopes = model.logit_slopes(logits)
         expected = (logits.softmax(dim=0) * slopes) @ head.weight @ turn
     return _Sentence(caught["inputs"], output_gradients.flatten(0, -2)[:-1], expected, turn, slopes)
