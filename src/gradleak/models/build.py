@@ -13,7 +13,8 @@ from gradleak.core.memory import free_memory
 from gradleak.core.tensor_files import quoted
 from gradleak.core.text import enumerated
 from gradleak.models.checkpoint import Checkpoint
-from gradleak.models.families import Family, Task, family_of
+from gradleak.models.discovery.choose import chosen_family
+from gradleak.models.families import FAMILIES, Family, Task, family_of
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
 from gradleak.models.tasks import text_task
@@ -51,7 +52,7 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
         outside = tuple(f"{path}." for path in family.head_of(task) if not in_base(outline, path))
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(outside)}
     module, drawn, left_over = loaded(checkpoint, outline, config, tensors, head if new else set(), how.head_seed)
-    remarks = _left_over(checkpoint, module, left_over, trained, how)
+    remarks = _left_over(checkpoint, module, left_over, family, trained, how)
     module.config.problem_type = text_task(task).problem_type  # as it is audited, so it is saved
     return module, Origin(drawn, how.head_seed, remarks)
 
@@ -82,6 +83,16 @@ def loaded(
     module.name_or_path = module.config.name_or_path = str(checkpoint.folder)
     left_over = [name for name in sorted(info["unexpected_keys"]) if not name.endswith(_BUFFERS)]
     return module.float(), tuple(sorted(lacking)), left_over
+
+
+def family_for(checkpoint: Checkpoint, how: Loading) -> Family:
+    """The declaration that a checkpoint is loaded by: one's own, the listed one, or one found by structure."""
+    from transformers import CONFIG_MAPPING
+
+    kind = checkpoint.about.model_type
+    if how.family is None and (kind in FAMILIES or kind not in CONFIG_MAPPING):
+        return family_of(kind)
+    return chosen_family(_config(checkpoint, "causal-lm", None), how.family)
 
 
 # --- before anything is built ---------------------------------------------------------------------------
@@ -179,7 +190,7 @@ def _refuse_lacking(
 
 
 def _left_over(
-    checkpoint: Checkpoint, module: Any, names: list[str], trained: Objective, how: Loading
+    checkpoint: Checkpoint, module: Any, names: list[str], family: Family, trained: Objective, how: Loading
 ) -> tuple[str, ...]:
     """What is said of tensors that the model has no place for; those inside its layers mean another model."""
     refuse_inside(checkpoint, module, names)
@@ -188,7 +199,7 @@ def _left_over(
         return ()
     count = f"{quoted(heads[0])}" + (f" and {len(heads) - 1} more" if len(heads) > 1 else "")
     if trained.task is None and how.task is None:
-        ways = [f"--task {task}" for task in family_of(checkpoint.about.model_type).tasks]
+        ways = [f"--task {task}" for task in family.tasks]
         raise GradleakError(
             f"the checkpoint in {checkpoint.folder} holds the head of another objective ({count}); "
             f"{enumerated(ways).replace(' and ', ' or ')} audits it with a new one"

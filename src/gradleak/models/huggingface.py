@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,15 @@ from gradleak.core.hub import download, download_config
 from gradleak.core.reading import read_json_table
 from gradleak.core.registry import suggest
 from gradleak.core.tensor_files import check_finite, quoted
-from gradleak.models.build import built
+from gradleak.models.build import built, family_for
 from gradleak.models.checkpoint import MAX_CONFIG, open_checkpoint
-from gradleak.models.families import Task, family_of
+from gradleak.models.discovery.choose import chosen_family, remark_on
+from gradleak.models.families import Task
 from gradleak.models.image import ImageModel
 from gradleak.models.image_files import is_image_object, load_image_files, load_image_object, reads_images
 from gradleak.models.loading import Loading
 from gradleak.models.objective import objective, objective_of, task_of
+from gradleak.models.quiet import quiet
 from gradleak.models.text import Origin, TextModel
 
 
@@ -36,12 +36,13 @@ def load_files(
         if reads_images(about.model_type):
             return load_image_files(name, checkpoint, how)
         how.refuse_image_settings(name)
-        family = family_of(about.model_type)
+        family = family_for(checkpoint, how)
         trained = objective(about.architectures, about.problem_type, bool(about.is_encoder_decoder), about.classes)
         task = trained.choose(name, family, how.task or default_task)
         module, origin = built(checkpoint, family, task, trained, how)
         if remark := trained.remark(task):
             origin = origin.with_remark(remark)
+        origin = origin.with_family(family, remark_on(family, how.family))
         tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
         return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
 
@@ -83,9 +84,11 @@ def load_object(module: Any, how: Loading) -> TextModel | ImageModel:
         with reading(name):
             return load_image_object(module, name, how)
     how.refuse_image_settings(name)
-    task = how.task or task_of(module)
+    family = chosen_family(module.config, how.family)
+    task = how.task or task_of(module, family)
     remark = objective_of(module).remark(task)
     origin = Origin(remarks=(remark,)) if remark else Origin()
+    origin = origin.with_family(family, remark_on(family, how.family))
     with reading(name):
         return checked(TextModel(module.float().to(how.device), how.tokenizer, task, name, origin))
 
@@ -148,21 +151,3 @@ def reading(name: str) -> Iterator[None]:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the library's reports and bars off the terminal; our errors have what matters."""
-    from transformers.utils import logging as library
-
-    level, bars = library.get_verbosity(), library.is_progress_bar_enabled()
-    library.set_verbosity(logging.CRITICAL)
-    library.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers for what it will rename
-            yield
-    finally:
-        library.set_verbosity(level)
-        if bars:
-            library.enable_progress_bar()

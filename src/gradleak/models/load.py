@@ -15,8 +15,9 @@ from gradleak.core.files import filling, write_text
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
+from gradleak.models.families import FAMILIES, Family
 from gradleak.models.fresh_lora import with_fresh_lora
-from gradleak.models.huggingface import configured_type, is_hugging_face, load_files, load_object, quiet
+from gradleak.models.huggingface import configured_type, is_hugging_face, load_files, load_object
 from gradleak.models.image import ImageModel, load_module
 from gradleak.models.image_files import reads_images
 from gradleak.models.lenet import LENET
@@ -25,6 +26,7 @@ from gradleak.models.lora import OWN_BASE, is_adapter, load_adapted
 from gradleak.models.lora_saving import save_adapter
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.lti import LTI
+from gradleak.models.quiet import quiet
 from gradleak.models.tasks import MODALITY_OF, Modality, Task
 from gradleak.models.text import TextModel, text_target
 from gradleak.models.vision_libraries import TIMM, TORCHVISION
@@ -39,6 +41,7 @@ def load_model(
     head_seed: int = 0,
     shape: tuple[int, int, int] | None = None,
     lora: LoraSettings | str | None = None,
+    family: Family | str | None = None,
     processor: Any = None,
     name: str | None = None,
     device: str = "cpu",
@@ -55,7 +58,9 @@ def load_model(
     says otherwise. One that was trained for another objective is refused unless `task` is given. A head
     that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
     whatever else is missing is an error. `lora` puts fresh adapters on the model, such as "r=16,targets=query+value",
-    and only they are trained. Results call the model by `name`, or as it was asked for.
+    and only they are trained. `family` is a declaration of your own of where the model keeps its parts, or
+    "module:NAME" of one; types that are not listed need none if their parts can be found by structure. Results call
+    the model by `name`, or as it was asked for.
 
     >>> model = load_model("minilm")
     >>> model.task, model.num_labels, model.layer_count
@@ -66,8 +71,9 @@ def load_model(
     (3, 32, 32)
     """
     adapters = LoraSettings.parse(lora) if isinstance(lora, str) else lora
+    declared = FAMILIES.get(family) if isinstance(family, str) else family
     how = Loading(
-        task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters, shape, processor
+        task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters, declared, shape, processor
     )
     if isinstance(source, nn.Module) and not is_hugging_face(source):
         model: Target = load_module(source, how)

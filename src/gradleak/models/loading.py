@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.models.base import Target
-from gradleak.models.families import Task
+from gradleak.models.families import Family, Task
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.tasks import TargetTask
 
@@ -28,12 +28,13 @@ class Loading:
     device: torch.device
     progress: Progress
     lora: LoraSettings | None = None
+    family: Family | None = None
     shape: tuple[int, int, int] | None = None
     processor: Any = None
 
     def refuse_text_settings(self, name: str, own_classes: bool = True) -> None:
         """For models of images; most have classes of their own, which cannot be set."""
-        given = {"task": self.task, "tokenizer": self.tokenizer, "lora": self.lora}
+        given = {"task": self.task, "tokenizer": self.tokenizer, "lora": self.lora, "family": self.family}
         for setting, value in given.items():
             if value is not None:
                 raise GradleakError(f"{setting!r} is for text models; {name} reads images")
