@@ -90,9 +90,8 @@ def test_the_date_is_always_the_same() -> None:
 def test_alpaca_with_and_without_an_input() -> None:
     with_input = [Turn("user", "Sum up.\nThe loan.", "Sum up.", "The loan.").message(), MESSAGES[1]]
     (whole, _), (short, _) = render(asked(BUILT_IN["alpaca"], with_input, MESSAGES[:2]))
-    assert "request.\n\n### Instruction:\nSum up.\n\n### Input:\nThe loan.\n\n### Response:\nRosa.</s>" in whole
-    assert "request.\n\n### Instruction:\nWho paid?\n\n### Response:\nRosa.</s>" in short
-    assert "### Input" not in short
+    assert whole == "### Instruction:\nSum up.\n\n### Input:\nThe loan.\n\n### Response:\nRosa.</s>"
+    assert short == "### Instruction:\nWho paid?\n\n### Response:\nRosa.</s>"
 
 
 def test_gradients_are_those_of_the_librarys_mask(tmp_path: Path) -> None:

@@ -25,16 +25,10 @@ MOST_CHARACTERS = 1 << 17
 # as long, and what the library takes to load.
 SECONDS, ROWS_A_SECOND = 20, 500
 LOADING = 30
-# Formats that projects train with whose tokenizers have no template of their own. The first is that of Alpaca, word
-# for word, or the model would be trained on something else.
+# Formats that projects train with whose tokenizers have no template of their own. Alpaca's has its headings; what a
+# project says before them is a system turn, or in a template of its own.
 BUILT_IN = {
     "alpaca": (
-        "{%- set paired = messages | selectattr('input') | list -%}"
-        "{%- if messages[0].role != 'system' -%}"
-        "{{ 'Below is an instruction that describes a task' }}"
-        "{{ ', paired with an input that provides further context' if paired else '' }}"
-        "{{ '. Write a response that appropriately completes the request.\n\n' }}"
-        "{%- endif -%}"
         "{%- for message in messages -%}"
         "{%- if message.role == 'assistant' -%}"
         "{{ '### Response:\n' }}{% generation %}{{ message.content ~ (eos_token or '') }}{% endgeneration %}"
