@@ -42,7 +42,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     name = "images"
     training = ImageLearner.__module__
     unused = frozenset(
-        {"task", "num_labels", "lora", "text_column", "label_column", "max_tokens", "window", "candidates"}
+        {"task", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window", "candidates"}
     )
 
     def read(self, spec: AuditSpec) -> ImageData:
@@ -87,7 +87,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def update(self, client: ImageClient, batch: Pictures, secret: Secret) -> Update:
         return client.update(batch, secret)
 
-    def learner(self, data: ImageData, model: ImageModel) -> ImageLearner:
+    def learner(self, spec: AuditSpec, data: ImageData, model: ImageModel) -> ImageLearner:
         return ImageLearner(data.private)
 
     def score(self, found: Reconstruction, truth: Truth, model: ImageModel | None, metrics: Sequence[str]) -> Score:

@@ -19,6 +19,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
+from gradleak.models.families import FAMILIES
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.selection_text import parse_selection
 from gradleak.models.tasks import Task
@@ -62,11 +63,21 @@ class AuditSpec(BaseModel):
         None, "fresh adapters to train instead of the weights: r=16,alpha=32,targets=query+value, or flowertune",
         "loading",
     )  # fmt: skip
+    family: str | None = setting(
+        None, "your own declaration of where the model keeps its parts, as module:NAME; default: listed, or found",
+        "loading", column=False,
+    )  # fmt: skip
     data: str = setting(
         "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
     )
     text_column: str | None = setting(None, "column of the text: name or 1-based number", "data", column=False)
     label_column: str | None = setting(None, "column of the label: name or 1-based number", "data", column=False)
+    chat_template: str | None = setting(
+        None,
+        "what makes texts of instructions and conversations: auto (the tokenizer's own), alpaca, chatml, none, or a "
+        "file of Jinja",
+        "data",
+    )
     batch_size: int = setting(1, "sentences, or images, in a client's batch", "client", ge=1)
     client: str = setting(
         "fedsgd", "fedsgd, fedavg, adam or adamw:epochs=1,batch=1,lr=5e-5, or one of `gradleak clients`", "client"
@@ -116,7 +127,7 @@ class AuditSpec(BaseModel):
     out: str | None = setting(None, "folder for the results", "running", column=False)
     redact: bool = setting(False, "mask all texts in what is written and shown", "running", column=False)
 
-    @field_validator("model", "data", mode="before")
+    @field_validator("model", "data", "chat_template", mode="before")
     @classmethod
     def _path(cls, value: object) -> object:
         return str(value) if isinstance(value, Path) else value
@@ -156,6 +167,13 @@ class AuditSpec(BaseModel):
     @classmethod
     def _adapters(cls, text: str | None) -> str | None:
         return None if text is None else str(LoraSettings.parse(text))
+
+    @field_validator("family")
+    @classmethod
+    def _declaration(cls, name: str | None) -> str | None:
+        if name is not None:
+            FAMILIES.get(name)  # known from here on, so that what it calls its parts can be selected
+        return name
 
     @field_validator("observe")
     @classmethod

@@ -21,7 +21,7 @@ from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
-from gradleak.models.families import Task, family_of
+from gradleak.models.families import Family, Task, family_of
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.tasks import text_task
 
@@ -50,6 +50,10 @@ class Batch:
         """Some of the sentences."""
         return Batch(self.ids[which], self.mask[which])
 
+    def apart(self, targets: Tensor) -> tuple[Batch, Tensor]:
+        """What the model sees as sentences, and their targets: these rows as they are."""
+        return self, targets
+
     def sentences(self) -> list[list[int]]:
         """The ids without padding."""
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
@@ -63,9 +67,14 @@ class Origin:
     seed: int = 0
     remarks: tuple[str, ...] = ()
     lora: LoraSettings | None = None  # of fresh adapters
+    family: Family | None = None  # the declaration of its parts, if it is not the listed one
 
     def with_remark(self, remark: str) -> Origin:
         return replace(self, remarks=(*self.remarks, remark))
+
+    def with_family(self, family: Family, remark: str | None) -> Origin:
+        origin = replace(self, family=family)
+        return origin if remark is None else origin.with_remark(remark)
 
     def with_lora(self, settings: LoraSettings) -> Origin:
         return replace(self.with_remark(settings.sentence), lora=settings)
@@ -110,7 +119,7 @@ class TextModel(Target):
         self.goal = text_task(task)
         self.name = name
         self.origin = origin
-        self.adapter = Adapter(module, family_of(module.config.model_type), task)
+        self.adapter = Adapter(module, origin.family or family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
     def copied(self) -> TextModel:
@@ -128,6 +137,8 @@ class TextModel(Target):
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str())
         parts = {name: value for name, value in tokenizer.items() if name not in ("padding", "truncation")}
         whole = {"weights": self.fingerprint, "task": self.task, "config": settings, "tokenizer": parts}
+        if template := getattr(self.tokenizer, "chat_template", None):  # it makes the texts of conversations
+            whole["chat_template"] = template
         if scales := _adapters(self.module):
             whole["adapters"] = scales
         return digest(whole)[:32]
@@ -215,14 +226,20 @@ class TextModel(Target):
 
     def encode(self, texts: Sequence[str]) -> Batch:
         """Tokens of the texts, padded on the right. A text the model cannot take whole is an error."""
-        # verbose=False: the tokenizer would warn of what is refused below
-        rows = [self.tokenizer(text, verbose=False)["input_ids"] for text in texts]
+        rows = self.tokenize(texts)
         for number, row in enumerate(rows, start=1):
             if len(row) > self.max_length:
                 raise GradleakError(
                     f"text {number} has {len(row)} tokens; {self.name} takes at most {self.max_length} "
                     f"(it begins {private(repr(texts[number - 1][:40]))})"
                 )
+        return self.pad(rows)
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of the texts, however many. A text that is none to the model is an error."""
+        # verbose=False: the tokenizer would warn of long ones
+        rows = [list(self.tokenizer(text, verbose=False)["input_ids"]) for text in texts]
+        for number, row in enumerate(rows, start=1):
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
             if max(row) >= len(self.token_embedding):
@@ -231,7 +248,7 @@ class TextModel(Target):
                     f"{len(self.token_embedding)} tokens; "
                     "is the tokenizer another model's?"
                 )
-        return self.pad(rows)
+        return rows
 
     def pad(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Token rows of unequal length as one batch."""
@@ -262,8 +279,19 @@ class TextModel(Target):
 
     def lost(self, ids: Sequence[int]) -> int:
         """How many tokens of the text say nothing of what was written: unknown and other special ones."""
-        inner = self.inner(ids)
+        inner = [token for token in self.inner(ids) if token not in self.separators]
         return len(inner) - len(self.content(inner))
+
+    @functools.cached_property
+    def separators(self) -> frozenset[int]:
+        """Special tokens between texts and turns: a decoder's first and end tokens, and its chat template's own."""
+        if self.adapter.family.kind != "decoder":
+            return frozenset()
+        tokenizer = self.tokenizer
+        held = getattr(tokenizer, "chat_template", None)
+        template = held if isinstance(held, str) else ""
+        written = {number for number in tokenizer.all_special_ids if str(tokenizer.decode([number])) in template}
+        return frozenset({tokenizer.bos_token_id, tokenizer.eos_token_id, *written} - {None})
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of token ids: the form in which attackers hold their dummies.
@@ -308,8 +336,14 @@ class TextModel(Target):
             logits: Tensor = head(states)
         else:
             logits = F.linear(states, head.weight[tokens], None if head.bias is None else head.bias[tokens])
-        cap = self.adapter.logit_cap
+        cap, scale = self.adapter.logit_cap, self.adapter.logit_scale
+        logits = logits if scale == 1.0 else scale * logits
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def logit_slopes(self, logits: Tensor) -> Tensor:
+        """How fast each logit of a language model moves with what the output layer makes of a state."""
+        cap, slopes = self.adapter.logit_cap, torch.full_like(logits, self.adapter.logit_scale)
+        return slopes if cap is None else slopes * (1 - (logits / cap).square())
 
     def loss(
         self, targets: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
@@ -318,14 +352,20 @@ class TextModel(Target):
         return self.goal.loss(self.logits(ids=ids, embeds=embeds, mask=mask), targets, mask)
 
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
+        batch, targets = batch.apart(targets)
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
 
     def predictions(self, batch: Batch, targets: Tensor) -> int:
         """Over how many losses `batch_loss` is the mean: sentences, or tokens."""
+        batch, targets = batch.apart(targets)
         return self.goal.predictions(targets, batch.mask)
 
     def example_losses(self, batch: Batch, targets: Tensor) -> Tensor:
         """The loss of every sentence, (batch,): where tokens are predicted the mean over these."""
+        if len(batch.apart(targets)[0]) != len(batch):
+            raise GradleakError(
+                "the losses of single texts are not to be had where steps take packed rows of several"
+            )
         positions = None
         if self.adapter.positions is not None:  # one row per sentence, so that Opacus can separate the sentences
             counted = self.adapter.position_ids(batch.ids.shape[1]).to(batch.ids.device)

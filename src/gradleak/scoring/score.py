@@ -62,7 +62,8 @@ def score(
      'token_accuracy']
     """
     chosen = choose_metrics("text", metrics)
-    rows = [model.inner(row) for row in model.encode(texts).sentences()]
+    # Marks between turns and texts are no part of what was written.
+    rows = [[token for token in model.inner(row) if token not in model.separators] for row in model.tokenize(texts)]
     tokens = [model.content(row) for row in rows]
     decoded = [model.decode(row, special=True) for row in rows]
 
