@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from gradleak.clients.training import local_training, plain_gradient
+from gradleak.clients import streaming
+from gradleak.clients.training import finite, in_mode, local_training, plain_gradient
 from gradleak.clients.wire import received
 from gradleak.core.errors import GradleakError
 from gradleak.core.secret import Secret, drawing_from, generator
@@ -71,8 +72,8 @@ class Sender:
 
         Dropout and noise come from the secret, which repeats them; without one a fresh secret is drawn for the call.
         """
-        defended = self._defended(batch, targets, secret or Secret.draw())
-        tensors = {name: tensor for name, tensor in defended.items() if name in self.observed}
+        make = self._streamed if self.streams else self._defended
+        tensors = make(batch, targets, secret or Secret.draw())
         if not tensors:
             raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
         manifest = Manifest(
@@ -85,18 +86,49 @@ class Sender:
         )
         return Update(tensors, manifest)
 
-    def _defended(self, batch: Examples, targets: Tensor, secret: Secret) -> dict[str, Tensor]:
-        """What the client computes from its batch, after all defences, as it arrives."""
+    @property
+    def trained(self) -> list[str]:
+        """The parameters that the defences leave to be trained."""
         names = list(self.model.parameters())
         for defense in self.defenses:
             names = defense.trained(names, self.model)
+        return names
+
+    @property
+    def streams(self) -> bool:
+        """Whether its update is written to a file as it is made: a large gradient that nothing needs as a whole."""
+        rule = self.rule
+        if rule.local or rule.precision != "fp32" or rule.clip is not None or any(d.whole for d in self.defenses):
+            return False
+        parameters = self.model.parameters()
+        return sum(4 * parameters[name].numel() for name in self.trained) >= streaming.STREAMED_FROM
+
+    def _streamed(self, batch: Examples, targets: Tensor, secret: Secret) -> Mapping[str, Tensor]:
+        """What `_defended` gives, tensor by tensor through a file."""
+        names = [name for name in self.trained if name in self.observed]
+        size = sum(4 * self.model.parameters()[name].numel() for name in names)
+        with streaming.file_of_tensors(names, size) as (writer, mapped):
+
+            def take(name: str, gradient: Tensor) -> None:
+                if name in self.observed:
+                    own = finite({name: gradient}, f"training by {self.rule}")
+                    writer.add(name, received(own, self.model, self.rule, self.defenses)[name])
+
+            with drawing_from(secret.child("dropout")), in_mode(self.model, self.rule.mode):
+                streaming.stream_gradient(self.model, batch, targets, self.trained, take)
+            return mapped() if writer.written else {}
+
+    def _defended(self, batch: Examples, targets: Tensor, secret: Secret) -> dict[str, Tensor]:
+        """What the client computes from its batch, after all defences, as it arrives, of what is observed."""
+        names = self.trained
         generators = self._generators(secret)
         gradient = chain_gradient(self.defenses, generators) or plain_gradient
         with drawing_from(secret.child("dropout")):
             tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
         for defense, own in zip(self.defenses, generators, strict=True):
             tensors = defense.apply(tensors, self.model, own)
-        return received(tensors, self.model, self.rule, self.defenses)
+        arrived = received(tensors, self.model, self.rule, self.defenses)
+        return {name: tensor for name, tensor in arrived.items() if name in self.observed}
 
     def _generators(self, secret: Secret) -> list[torch.Generator]:
         """A stream for each defence: what one draws depends on no other, and stays when another is left out."""

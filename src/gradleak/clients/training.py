@@ -39,7 +39,7 @@ def local_training(
     They have the precision of the model's weights; what is lost on the wire is `clients/wire.py`'s.
     """
     names = list(model.parameters()) if names is None else names
-    with _mode(model, rule.mode), _kernels(rule):
+    with in_mode(model, rule.mode), _kernels(rule):
         local = model.copied() if rule.local or rule.precision != "fp32" else model
         if rule.precision != "fp32":
             _cast(local, DTYPES[rule.precision])
@@ -156,7 +156,8 @@ def _kernels(rule: ClientRule) -> Iterator[None]:
 
 
 @contextmanager
-def _mode(model: Target, mode: str) -> Iterator[None]:
+def in_mode(model: Target, mode: str) -> Iterator[None]:
+    """Train or eval inside the block, eval after it."""
     model.module.train(mode == "train")
     try:
         yield

@@ -339,7 +339,7 @@ class FactorEngine:
         width = rows * batch + 1
         shape = (rows, batch, width)
         generator = torch.Generator().manual_seed(0)
-        embeds = torch.randn(*shape, model.token_embedding.shape[1], generator=generator).to(model.token_embedding)
+        embeds = torch.randn(*shape, model.width, generator=generator).to(model.token_embedding)
         labels = torch.zeros(shape[: 2 if model.task == "classification" else 3], dtype=torch.long)
         target = torch.zeros(rows, dtype=torch.long)
         mask = torch.ones(shape, dtype=torch.bool)

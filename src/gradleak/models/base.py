@@ -17,6 +17,9 @@ from gradleak.models.tasks import Modality, TargetTask
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known
 
+# Numbers of a weight that are hashed at a time, as fp32.
+HASHED_AT_ONCE = 1 << 24
+
 
 class Examples(Protocol):
     """The private examples of one local step, in the form their target takes them."""
@@ -155,5 +158,6 @@ def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(weights.items()):
         digest.update(name.encode())
-        digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
+        for part in weight.detach().reshape(-1).split(HASHED_AT_ONCE):
+            digest.update(part.float().cpu().contiguous().numpy())
     return digest.hexdigest()[:32]

@@ -15,6 +15,7 @@ from gradleak.models.checkpoint import Checkpoint
 from gradleak.models.families import Family, Task
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
+from gradleak.models.stored import put_back, stand_ins, trained_in_fp32
 from gradleak.models.text import Origin
 
 MOST_CLASSES = 100_000
@@ -29,13 +30,14 @@ _STEERING = ("auto_map", "transformers_weights", "fusion_config", "kernel_config
 # What old checkpoints hold beside the weights, and the pooler of an encoder whose head has none.
 _BUFFERS = (".masked_bias", ".position_ids", ".inv_freq", ".attn.bias")
 _UNUSED = "pooler"
+STORED = "Its frozen weights stay in half precision, as they were saved; all is computed in fp32."
 
 
 def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective, how: Loading) -> tuple[Any, Origin]:
     """The module in fp32 and which of its parameters are new; whatever else is missing or differs is an error."""
     folder = checkpoint.folder
     config = _config(checkpoint, task, how.num_labels)
-    tensors = checkpoint.tensors(how.progress)
+    tensors = checkpoint.tensors(how.progress, as_saved=how.frozen)
     layers = int(getattr(config, "num_hidden_layers", 1))
     if layers > max(FEW_LAYERS, len(tensors)):
         raise GradleakError(
@@ -48,10 +50,11 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     if trained.task != task and trained.other is not None:  # a head of the same name was trained for something else
         outside = tuple(f"{path}." for path in family.head[task] if not _in_base(outline, path))
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(outside)}
+    given, stored = stand_ins(tensors)
     module, info = type(outline).from_pretrained(
         None,
         config=config,
-        state_dict=tensors,
+        state_dict=given,
         attn_implementation="eager",
         dtype=torch.float32,
         output_loading_info=True,
@@ -62,11 +65,14 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     named = [*dict(module.named_parameters()), *dict(module.named_buffers())]  # a tied matrix once
     _refuse_lacking(checkpoint, [name for name in named if name in lacking - (head if new else set())], other_shapes)
     remarks = _left_over(checkpoint, module, sorted(info["unexpected_keys"]), trained, how)
+    if stored:
+        put_back(module, stored)
+        remarks = (*remarks, STORED)
     _draw(module, lacking, config, how.head_seed)
     module.name_or_path = module.config.name_or_path = str(folder)
     if task == "classification":
         module.config.problem_type = None  # it is audited with one class a sentence, and saved as such
-    return module.float(), Origin(tuple(sorted(lacking)), how.head_seed, remarks)
+    return trained_in_fp32(module), Origin(tuple(sorted(lacking)), how.head_seed, remarks)
 
 
 # --- before anything is built ---------------------------------------------------------------------------

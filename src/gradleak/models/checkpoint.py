@@ -18,7 +18,18 @@ from gradleak.core.memory import free_memory
 from gradleak.core.parameters import validated
 from gradleak.core.progress import Progress
 from gradleak.core.reading import read_json_table
-from gradleak.core.tensor_files import FLOATS, OTHERS, Header, quoted, read_header, read_tensors
+from gradleak.core.tensor_files import (
+    FLOATS,
+    MAPPED_FROM,
+    OTHERS,
+    Header,
+    MappedTensors,
+    check_finite,
+    quoted,
+    read_header,
+    read_tensors,
+)
+from gradleak.models.stored import HALF
 
 # In bytes: of config.json, of a list of shards, and of any other text such as a tokenizer's.
 MAX_CONFIG, MAX_INDEX, MAX_TEXT = 4 << 20, 64 << 20, 256 << 20
@@ -48,9 +59,21 @@ class Checkpoint:
     about: ConfigFile
     files: tuple[Path, ...]
 
-    def tensors(self, progress: Progress) -> dict[str, Tensor]:
-        """All floating-point tensors in fp32; quantised weights, NaN and infinities are errors."""
-        if self.files[0].suffix == ".safetensors":
+    @property
+    def large(self) -> bool:
+        """Whether its files are mapped instead of read."""
+        return self.files[0].suffix == ".safetensors" and any(f.stat().st_size >= MAPPED_FROM for f in self.files)
+
+    def tensors(self, progress: Progress, as_saved: bool = False) -> dict[str, Tensor]:
+        """All floating-point tensors in fp32; quantised weights, NaN and infinities are errors.
+
+        Those of large files are read when they are looked at, if they need not be converted. With `as_saved` they are
+        not: they keep the type of the file.
+        """
+        if self.large:
+            _check_headers(self.files, as_saved)
+            parts = [_mapped(file, as_saved) for file in self.files]
+        elif self.files[0].suffix == ".safetensors":
             _check_headers(self.files)
             parts = [read_tensors(file, FLOATS | OTHERS) for file in self.files]
         else:
@@ -118,15 +141,32 @@ def _shards(index: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _check_headers(files: tuple[Path, ...]) -> None:
+def _mapped(file: Path, as_saved: bool) -> dict[str, Tensor]:
+    """The tensors of a large file, each converted by itself unless it can stay as it is."""
+    mapped = MappedTensors(file, FLOATS | OTHERS)
+    tensors = {}
+    for name in mapped:
+        own = mapped.as_saved(name)
+        try:
+            check_finite({name: own})
+        except GradleakError as error:
+            raise GradleakError(f"{file}: {error}") from error
+        tensors[name] = own if as_saved and own.dtype in HALF else own.float()
+        mapped.let_go(name)
+    return tensors
+
+
+def _check_headers(files: tuple[Path, ...], as_saved: bool = False) -> None:
     headers = [read_header(file, FLOATS | OTHERS) for file in files]
     for file, header in zip(files, headers, strict=True):
         check_precision(file, header)
-    needed = 4 * sum(math.prod(shape) for header in headers for _, shape in header.values())
+    mapped = {"F32", "BF16", "F16"} if as_saved else {"F32"}
+    numbers = sum(math.prod(shape) for header in headers for kind, shape in header.values() if kind not in mapped)
     free = free_memory(torch.device("cpu"))
-    if needed > free:
+    if 4 * numbers > free:
         raise GradleakError(
-            f"the weights in {files[0].parent} need {needed / 1e9:,.1f} GB of memory; {free / 1e9:,.1f} GB are free"
+            f"the weights in {files[0].parent} need {4 * numbers / 1e9:,.1f} GB of memory in fp32; "
+            f"{free / 1e9:,.1f} GB are free (with LoRA alone, --lora, they stay as they were saved, on the disk)"
         )
 
 

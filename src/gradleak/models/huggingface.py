@@ -76,7 +76,7 @@ def checked(model: TextModel) -> TextModel:
     ids = torch.zeros(1, min(2, model.max_length), dtype=torch.long, device=model.device)
     with torch.no_grad():
         logits = model.logits(ids=ids, mask=torch.ones_like(ids, dtype=torch.bool))
-    classes = model.num_labels if model.task == "classification" else len(model.token_embedding)
+    classes = model.num_labels if model.task == "classification" else model.vocabulary_size
     if logits.shape[0] != 1 or logits.shape[-1] != classes:
         raise GradleakError(f"{model.name} gives logits of shape {list(logits.shape)}, which do not fit {model.task}")
     if not bool(torch.isfinite(logits).all()):

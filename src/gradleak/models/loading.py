@@ -28,6 +28,12 @@ class Loading:
     device: torch.device
     progress: Progress
     lora: LoraSettings | None = None
+    adapted: bool = False  # adapters of a folder will be put on it
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the weights of the files are not trained."""
+        return self.adapted or self.lora is not None
 
     def refuse_text_settings(self, name: str) -> None:
         """For models of images, whose task and classes are fixed."""

@@ -66,7 +66,7 @@ def given(model: TextModel, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
 
 def _blocking(model: TextModel, sees: Tensor, rows: int) -> Tensor:
     """What is added to the attention's scores, (rows, 1, tokens, tokens)."""
-    dtype = model.token_embedding.dtype
+    dtype = model.dtype
     blocked = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     blocked.masked_fill_(~sees, torch.finfo(dtype).min)
     return blocked[None, None].expand(rows, -1, -1, -1)

@@ -23,6 +23,7 @@ from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
 from gradleak.models.lora_text import LoraSettings
+from gradleak.models.stored import Kept, computing_in, weight_as_saved
 
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known
@@ -133,11 +134,15 @@ class TextModel(Target):
 
     def to_bfloat16(self) -> TextModel:
         """A copy that computes in bf16."""
-        return TextModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name, self.origin)
+        return self._computing_in(torch.bfloat16)
 
     def to_float64(self) -> TextModel:
         """A copy that computes in float64."""
-        return TextModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name, self.origin)
+        return self._computing_in(torch.float64)
+
+    def _computing_in(self, dtype: torch.dtype) -> TextModel:
+        module = computing_in(copy.deepcopy(self.module), dtype)
+        return TextModel(module, self.tokenizer, self.task, self.name, self.origin)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -179,7 +184,7 @@ class TextModel(Target):
 
     @property
     def device(self) -> torch.device:
-        return self.adapter.token_embedding.weight.device
+        return weight_as_saved(self.adapter.token_embedding).device
 
     @property
     def num_labels(self) -> int:
@@ -195,6 +200,22 @@ class TextModel(Target):
         return min(limit, claimed)
 
     @property
+    def vocabulary_size(self) -> int:
+        """How many tokens the token embedding has rows for."""
+        return len(weight_as_saved(self.adapter.token_embedding))
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row of the token embedding has."""
+        return int(weight_as_saved(self.adapter.token_embedding).shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        table = self.adapter.token_embedding
+        return torch.float32 if isinstance(table, Kept) else table.weight.dtype
+
+    @property
     def token_embedding(self) -> Tensor:
         """The weight of the token embedding, (vocabulary, width)."""
         return self.adapter.token_embedding.weight.detach()
@@ -202,7 +223,7 @@ class TextModel(Target):
     @functools.cached_property
     def text_tokens(self) -> Tensor:
         """A mask over the vocabulary: True for tokens that can stand in a text (not special, not reserved)."""
-        size = self.token_embedding.shape[0]
+        size = self.vocabulary_size
         allowed = torch.zeros(size, dtype=torch.bool)
         for token, index in self.tokenizer.get_vocab().items():
             if index < size and not _RESERVED.match(token):
@@ -224,10 +245,10 @@ class TextModel(Target):
                 )
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
-            if max(row) >= len(self.token_embedding):
+            if max(row) >= self.vocabulary_size:
                 raise GradleakError(
                     f"text {number} has the token {max(row)}, and {self.name} knows "
-                    f"{len(self.token_embedding)} tokens; "
+                    f"{self.vocabulary_size} tokens; "
                     "is the tokenizer another model's?"
                 )
         return self.pad(rows)

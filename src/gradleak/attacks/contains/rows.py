@@ -103,7 +103,7 @@ def linear_modules(model: TextModel) -> dict[str, nn.Module]:
     trained = {id(parameter): name for name, parameter in model.parameters().items()}
     also = _seen_by_others(model)
     inside = [module for layer in model.adapter.layers for module in layer.modules() if module not in also]
-    held = ((getattr(module, "weight", None), module) for module in inside if _is_linear(module))
+    held = ((module._parameters.get("weight"), module) for module in inside if _is_linear(module))
     return {trained[id(weight)]: module for weight, module in held if id(weight) in trained}
 
 

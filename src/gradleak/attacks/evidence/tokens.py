@@ -18,6 +18,7 @@ from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import attention_parts, carried, input_span
 from gradleak.core.budget import Budget
+from gradleak.models.stored import weight_as_saved
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -106,7 +107,7 @@ def _head(model: TextModel, gradient: Update) -> Tensor | None:
     if model.task != "causal-lm":
         return None
     output = model.adapter.output_layer
-    tied = output.weight is model.adapter.token_embedding.weight
+    tied = weight_as_saved(output) is weight_as_saved(model.adapter.token_embedding)
     return gradient.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding if tied else output))
 
 
@@ -117,14 +118,14 @@ def _in_the_span(
     span = input_span(model, gradient.tensors)
     if span is None:
         return None
-    tested = torch.arange(len(model.token_embedding), device=model.device) if among is None else among
+    tested = torch.arange(model.vocabulary_size, device=model.device) if among is None else among
     return tested[fitting(model, span, tested, _positions(model, gradient), budget=budget).any(dim=1)]
 
 
 def _in_combination(model: TextModel, gradient: Update, budget: Budget) -> Tensor | None:
     """The tokens that LoRA's few rows of the first layer are combinations of; None if that proves no set of them."""
     matrices, _ = carried(gradient.tensors, attention_parts(model, 0))
-    if sum(len(matrix) for matrix in matrices) >= model.token_embedding.shape[1]:
+    if sum(len(matrix) for matrix in matrices) >= model.width:
         return None
     sparse = sparse_tokens(model, gradient.tensors, budget)
     if sparse is None or not sparse.certified:

@@ -246,7 +246,7 @@ class EncoderRecovery:
             return self._rows(self.token_table)
         if self.seen is not None:  # what is left of an update can hold no others
             return self.seen[0]
-        return torch.arange(len(self.model.token_embedding), device=self.model.device)
+        return torch.arange(self.model.vocabulary_size, device=self.model.device)
 
     def _longest(self) -> int | None:
         if self.position_table not in self.left:
