@@ -28,7 +28,12 @@ LORA = "r=16,targets=query+value"
 BATCHES = (1, 8)
 REAL = ("minilm", "smollm2")
 # What is run on which models: the attack, and whether LoRA's factors are all that is trained.
-WAYS = {"exact": ("exact", False), "bag": ("bag", False), "lora-bag": ("bag", True), "lora-contains": ("contains", True)}
+WAYS = {
+    "exact": ("exact", False),
+    "bag": ("bag", False),
+    "lora-bag": ("bag", True),
+    "lora-contains": ("contains", True),
+}
 PLAN = {
     **{name: ("exact", "bag", "lora-bag") for name in (*REAL, "llama-0.3b", "qwen2-0.5b", "qwen2-1.5b")},
     "llama-3-8b": ("lora-bag", "lora-contains"),
@@ -166,7 +171,9 @@ def run_plan(folder: Path, out: Path, models: Sequence[str], batches: Sequence[i
                 client = measured(["--one", "client", *common])
                 for way in todo:
                     attack = (
-                        {} if "refused" in client else measured(["--one", "attack", "--attack", WAYS[way][0], *common])
+                        {}
+                        if "refused" in client
+                        else measured(["--one", "attack", "--attack", WAYS[way][0], *common])
                     )
                     cell = {"model": model, "batch": size, "way": way, "client": client, "attack": attack}
                     kept["cells"].append(cell)
@@ -200,12 +207,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given.folder.mkdir(parents=True, exist_ok=True)
         os.environ["TMPDIR"] = str(given.folder)  # updates are written there before they are saved
         run_plan(given.folder, given.out, given.models, given.batches, given.ways)
-    elif given.one == "nothing":
-        say(json.dumps(run_nothing()))
+        return
+    if given.one == "nothing":
+        found = run_nothing()
     elif given.one == "client":
-        say(json.dumps(run_client(given.model, given.lora, given.size, given.update)))
+        found = run_client(given.model, given.lora, given.size, given.update)
     else:
-        say(json.dumps(run_attack(given.model, given.lora, given.attack, given.size, given.update)))
+        found = run_attack(given.model, given.lora, given.attack, given.size, given.update)
+    say(json.dumps({**found, "processor_seconds": round(time.process_time(), 1)}))
 
 
 if __name__ == "__main__":

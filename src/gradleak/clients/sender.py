@@ -13,6 +13,7 @@ from gradleak.clients import streaming
 from gradleak.clients.training import finite, in_mode, local_training, plain_gradient
 from gradleak.clients.wire import received
 from gradleak.core.errors import GradleakError
+from gradleak.core.memory import require
 from gradleak.core.secret import Secret, drawing_from, generator
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
@@ -25,6 +26,10 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE, Known, Manifest
 from gradleak.updates.update import Update
 
+ADVICE = (
+    "take a smaller batch, train LoRA alone (--lora), or take fedsgd without defences that change numbers, whose "
+    "gradient is written to the disk as it is made"
+)
 # What an attacker knows by default.
 DEFAULT_KNOWN = ("batch_size",)
 
@@ -72,6 +77,9 @@ class Sender:
 
         Dropout and noise come from the secret, which repeats them; without one a fresh secret is drawn for the call.
         """
+        require(
+            self.memory_needed(batch), self.model.device, f"an update of {self.model.name} by {self._words}", ADVICE
+        )
         make = self._streamed if self.streams else self._defended
         tensors = make(batch, targets, secret or Secret.draw())
         if not tensors:
@@ -85,6 +93,23 @@ class Sender:
             known=Known(**{name: fact for name, fact in facts.items() if name in self.known}),
         )
         return Update(tensors, manifest)
+
+    @property
+    def _words(self) -> str:
+        return " and ".join([str(self.rule), *map(str, self.defenses)])
+
+    def memory_needed(self, batch: Examples) -> int:
+        """Bytes that making an update takes beside the model: what is held of it at once, and activations."""
+        parameters = self.model.parameters()
+        sizes = [4 * parameters[name].numel() for name in self.trained]
+        if self.streams:
+            # A tied matrix gets its gradient from both of its ends.
+            return 2 * max(sizes) + self.model.activation_bytes(batch)
+        examples = min(len(batch), self.rule.batch) if self.rule.local else len(batch)
+        copies = 1 + sum(defense.copies(examples) for defense in self.defenses) + (self.rule.clip is not None)
+        if self.rule.local:  # the weights that move, what the optimiser keeps, and the way they went
+            copies += 2 + (2 if self.rule.adaptive else bool(self.rule.momentum))
+        return copies * sum(sizes) + self.model.activation_bytes(batch)
 
     @property
     def trained(self) -> list[str]:

@@ -40,7 +40,8 @@ def local_training(
     """
     names = list(model.parameters()) if names is None else names
     with in_mode(model, rule.mode), _kernels(rule):
-        local = model.copied() if rule.local or rule.precision != "fp32" else model
+        alike = rule.precision == "fp32"  # what is frozen can then be shared: nothing writes to it
+        local = model.copied(frozen=not alike) if rule.local or not alike else model
         if rule.precision != "fp32":
             _cast(local, DTYPES[rule.precision])
         steps = _steps(local, batch, targets, rule, names, gradient)

@@ -80,12 +80,17 @@ def _describe(path: Path, name: str, entry: object, types: Mapping[str, int]) ->
     return str(dtype), tuple(shape)
 
 
+def is_large(path: Path) -> bool:
+    """Whether a file is mapped rather than read."""
+    return path.stat().st_size >= MAPPED_FROM
+
+
 def open_tensors(path: Path) -> Mapping[str, Tensor]:
     """The floating-point tensors of a safetensors file as fp32: read at once, or mapped if the file is large.
 
     NaN and infinities are errors.
     """
-    if path.stat().st_size < MAPPED_FROM:
+    if not is_large(path):
         return read_tensors(path)
     mapped = MappedTensors(path)
     with _naming(path):

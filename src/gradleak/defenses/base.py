@@ -59,6 +59,10 @@ class Defense(BaseModel, ABC):
         """Those of the parameters that are still trained."""
         return list(names)
 
+    def copies(self, examples: int) -> int:
+        """How many more of an update it holds in memory than are there without it, for a step of so many examples."""
+        return 1 if self.alters else 0
+
     def gradient(self, generator: torch.Generator) -> Gradient | None:
         """Its own way to compute the gradient of a local step; None if it leaves that alone."""
         return None

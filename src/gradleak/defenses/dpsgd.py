@@ -96,6 +96,10 @@ class DpSgd(Defense):
         reached = spent(self.multiplier, *self._training)
         return f"{reached} at δ = {self.delta:g} after {self.steps} steps of {self.batch} of {self.rows} rows"
 
+    def copies(self, examples: int) -> int:
+        """The gradient of every single example, and a model of its own to take them from."""
+        return examples + 1
+
     def gradient(self, generator: torch.Generator) -> Gradient:
         """Clipped and noised, of the mean over sentences of each sentence's own loss."""
 
@@ -132,7 +136,7 @@ def _private_gradient(
         raise GradleakError("dpsgd needs Opacus: pip install 'gradleak[dp]'") from error
     if any("lora_magnitude_vector" in name for name, _ in model.module.named_parameters()):
         raise GradleakError("dpsgd: Opacus cannot separate what single sentences add to DoRA's adapters")
-    local = model.copied()
+    local = model.copied(frozen=False)
     wanted = set(names)
     for name, parameter in local.module.named_parameters():
         parameter.requires_grad_(name in wanted)

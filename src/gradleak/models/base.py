@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 from abc import ABC, abstractmethod
@@ -124,8 +125,15 @@ class Target(ABC):
         """A hash of all of the model that a result depends on: weights, configuration, tokenizer."""
 
     @abstractmethod
-    def copied(self) -> Self:
-        """A model of its own with the same weights, in the same mode."""
+    def copied(self, frozen: bool = True) -> Self:
+        """A model of its own with the same weights, in the same mode.
+
+        Without `frozen` it shares what is not trained, which must then stay as it is.
+        """
+
+    def _copied_module(self, frozen: bool) -> Any:
+        shared = {} if frozen else {id(p): p for p in self.module.parameters() if not p.requires_grad}
+        return copy.deepcopy(self.module, shared)
 
     @abstractmethod
     def batch_loss(self, batch: Any, targets: Tensor) -> Tensor:
@@ -134,6 +142,10 @@ class Target(ABC):
     def predictions(self, batch: Any, targets: Tensor) -> int:
         """Over how many losses `batch_loss` is the mean."""
         return len(batch)
+
+    def activation_bytes(self, batch: Any) -> int:
+        """About how much a backward pass over a batch keeps beside weights and gradients; 0 if it is little."""
+        return 0
 
     @abstractmethod
     def example_losses(self, batch: Any, targets: Tensor) -> Tensor:

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.foreign import read_foreign
-from gradleak.core.memory import free_memory
+from gradleak.core.memory import require
 from gradleak.core.parameters import validated
 from gradleak.core.progress import Progress
 from gradleak.core.reading import read_json_table
 from gradleak.core.tensor_files import (
     FLOATS,
-    MAPPED_FROM,
     OTHERS,
     Header,
     MappedTensors,
     check_finite,
+    is_large,
     quoted,
     read_header,
     read_tensors,
@@ -62,7 +62,7 @@ class Checkpoint:
     @property
     def large(self) -> bool:
         """Whether its files are mapped instead of read."""
-        return self.files[0].suffix == ".safetensors" and any(f.stat().st_size >= MAPPED_FROM for f in self.files)
+        return self.files[0].suffix == ".safetensors" and any(map(is_large, self.files))
 
     def tensors(self, progress: Progress, as_saved: bool = False) -> dict[str, Tensor]:
         """All floating-point tensors in fp32; quantised weights, NaN and infinities are errors.
@@ -162,12 +162,12 @@ def _check_headers(files: tuple[Path, ...], as_saved: bool = False) -> None:
         check_precision(file, header)
     mapped = {"F32", "BF16", "F16"} if as_saved else {"F32"}
     numbers = sum(math.prod(shape) for header in headers for kind, shape in header.values() if kind not in mapped)
-    free = free_memory(torch.device("cpu"))
-    if 4 * numbers > free:
-        raise GradleakError(
-            f"the weights in {files[0].parent} need {4 * numbers / 1e9:,.1f} GB of memory in fp32; "
-            f"{free / 1e9:,.1f} GB are free (with LoRA alone, --lora, they stay as they were saved, on the disk)"
-        )
+    require(
+        4 * numbers,
+        torch.device("cpu"),
+        f"a copy of the weights in {files[0].parent} in fp32",
+        "train LoRA alone (--lora), for which they stay on the disk as they were saved, or take a smaller model",
+    )
 
 
 def check_precision(file: Path, header: Header) -> None:

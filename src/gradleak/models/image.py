@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,8 +57,8 @@ class ImageModel(Target):
     def identity(self) -> str:
         return digest({"weights": self.fingerprint, "layers": repr(self.module), "shape": self.shape})[:32]
 
-    def copied(self) -> ImageModel:
-        copied = ImageModel(copy.deepcopy(self.module), self.shape, self.name)
+    def copied(self, frozen: bool = True) -> ImageModel:
+        copied = ImageModel(self._copied_module(frozen), self.shape, self.name)
         copied.module.train(self.module.training)
         return copied
 

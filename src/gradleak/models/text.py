@@ -113,9 +113,8 @@ class TextModel(Target):
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
-    def copied(self) -> TextModel:
-        """A model of its own with the same weights, in the same mode."""
-        copied = TextModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name, self.origin)
+    def copied(self, frozen: bool = True) -> TextModel:
+        copied = TextModel(self._copied_module(frozen), self.tokenizer, self.task, self.name, self.origin)
         copied.module.train(self.module.training)
         return copied
 
@@ -256,7 +255,8 @@ class TextModel(Target):
     def pad(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Token rows of unequal length as one batch."""
         width = max(len(row) for row in rows)
-        filler = self.tokenizer.pad_token_id or 0
+        known = self.tokenizer.pad_token_id or 0
+        filler = known if known < self.vocabulary_size else 0  # whatever it is, no token sees it
         ids = torch.full((len(rows), width), filler, dtype=torch.long)
         mask = torch.zeros((len(rows), width), dtype=torch.bool)
         for i, row in enumerate(rows):
@@ -347,6 +347,15 @@ class TextModel(Target):
 
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
+
+    def activation_bytes(self, batch: Batch) -> int:
+        """Of every layer the states before and after its modules, and what attends to what; of the head the logits."""
+        config, (sentences, length) = self.module.config, batch.ids.shape
+        inner = int(getattr(config, "intermediate_size", 4 * self.width) or 4 * self.width)
+        heads = int(getattr(config, "num_attention_heads", 1))
+        layer = 12 * self.width + 4 * inner + 3 * heads * length
+        logits = 4 * self.vocabulary_size if self.task == "causal-lm" else 0
+        return 4 * sentences * length * (self.adapter.depth * layer + logits)
 
     def predictions(self, batch: Batch, targets: Tensor) -> int:
         """Over how many losses `batch_loss` is the mean: sentences, or for a language model tokens."""

@@ -63,8 +63,9 @@ def sparse_tokens(model: TextModel, tensors: Mapping[str, Tensor], budget: Budge
         return None
     rows = torch.cat([matrix.double() / matrix.double().norm().clamp_min(1e-300) for matrix in matrices])
     vocabulary = torch.arange(model.vocabulary_size, device=model.device)
-    inputs = torch.cat([first_inputs(model, part, 1)[:, 0] for part in vocabulary.split(CHUNK)])
-    return combination(rows, F.normalize(inputs.float(), dim=1), budget)
+    parts = vocabulary.split(CHUNK)
+    atoms = torch.cat([F.normalize(first_inputs(model, part, 1)[:, 0].float(), dim=1) for part in parts])
+    return combination(rows, atoms, budget)
 
 
 def combination(rows: Tensor, atoms: Tensor, budget: Budget | None = None) -> SparseTokens:
