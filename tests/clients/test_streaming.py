@@ -37,10 +37,12 @@ def test_the_numbers_and_their_order_are_the_same(small, monkeypatch, family, ta
     model = tiny_model(family, task)
     classes = None if task == "causal-lm" else [0, 1, 1]
     streamed = Client(model, **how).update(TEXTS, classes, secret_of(1))
-    assert isinstance(streamed.tensors, MappedTensors) and not list(small.iterdir())
+    assert isinstance(streamed.tensors, MappedTensors)
+    assert not list(small.iterdir())
     monkeypatch.setattr(streaming, "STREAMED_FROM", 1 << 60)
     whole = Client(model, **how).update(TEXTS, classes, secret_of(1))
-    assert streamed.manifest == whole.manifest and list(streamed.tensors) == list(whole.tensors)
+    assert streamed.manifest == whole.manifest
+    assert list(streamed.tensors) == list(whole.tensors)
     assert all(torch.equal(streamed.tensors[name], tensor) for name, tensor in whole.tensors.items())
     assert all(parameter.grad is None for parameter in model.parameters().values())
 

@@ -47,10 +47,15 @@ def test_a_mapped_file_has_the_numbers_of_one_that_is_read(tmp_path, kind):
     tensors = {"a": torch.randn(3, 4).to(kind), "b": torch.randn(5).to(kind), "none": torch.zeros(0, 2).to(kind)}
     save_file(tensors, tmp_path / "x.safetensors")
     mapped, read = MappedTensors(tmp_path / "x.safetensors"), read_tensors(tmp_path / "x.safetensors")
-    assert list(mapped) == list(read) and len(mapped) == 3 and "a" in mapped and "c" not in mapped
+    assert list(mapped) == list(read)
+    assert len(mapped) == 3
+    assert "a" in mapped
+    assert "c" not in mapped
     for name in read:
-        assert torch.equal(mapped[name], read[name]) and mapped[name].dtype == torch.float32
-        assert mapped.as_saved(name).dtype == kind and mapped.shape(name) == tuple(read[name].shape)
+        assert torch.equal(mapped[name], read[name])
+        assert mapped[name].dtype == torch.float32
+        assert mapped.as_saved(name).dtype == kind
+        assert mapped.shape(name) == tuple(read[name].shape)
 
 
 @pytest.mark.parametrize("pad", range(1, 4))
@@ -92,4 +97,6 @@ def test_large_files_are_mapped_and_checked(tmp_path, monkeypatch, value):
         open_tensors(tmp_path / "x.safetensors")
     save_file({"a": torch.ones(4)}, tmp_path / "x.safetensors")
     opened = open_tensors(tmp_path / "x.safetensors")
-    assert isinstance(opened, MappedTensors) and opened.finite and opened["a"].tolist() == [1.0] * 4
+    assert isinstance(opened, MappedTensors)
+    assert opened.finite
+    assert opened["a"].tolist() == [1.0] * 4

@@ -31,7 +31,8 @@ def test_any_tensors_in_any_order_come_back(names, data):
         sent[name] = sent[name].T if len(shape) == 2 else sent[name]
     writer.finish()
     read = load(stream.getvalue())
-    assert set(read) == set(sent) and writer.written == len(sent)
+    assert set(read) == set(sent)
+    assert writer.written == len(sent)
     assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in sent.items())
     length = int.from_bytes(stream.getvalue()[:8], "little")
     assert list(json.loads(stream.getvalue()[8 : 8 + length])) == [name for name in names if name in sent]

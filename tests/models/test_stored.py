@@ -45,15 +45,20 @@ def test_halves_compute_what_fp32_computes(saved, family, task, kind):
     folder = write(family, task, kind)
     plain, stored = (load(folder, large, lora=LORA) for large in (False, True))
     frozen = [p for p in stored.module.parameters() if not p.requires_grad]
-    assert {p.dtype for p in frozen} == {kind} and {p.dtype for p in stored.parameters().values()} == {torch.float32}
-    assert STORED in stored.notes and STORED not in plain.notes
-    assert stored.fingerprint == plain.fingerprint and stored.identity() == plain.identity()
-    assert stored.vocabulary_size == len(stored.token_embedding) and stored.width == plain.token_embedding.shape[1]
+    assert {p.dtype for p in frozen} == {kind}
+    assert {p.dtype for p in stored.parameters().values()} == {torch.float32}
+    assert STORED in stored.notes
+    assert STORED not in plain.notes
+    assert stored.fingerprint == plain.fingerprint
+    assert stored.identity() == plain.identity()
+    assert stored.vocabulary_size == len(stored.token_embedding)
+    assert stored.width == plain.token_embedding.shape[1]
     batch = stored.encode(TEXTS)
     assert torch.equal(stored.logits(ids=batch.ids, mask=batch.mask), plain.logits(ids=batch.ids, mask=batch.mask))
     classes = None if task == "causal-lm" else [0, 1, 1]
     first, second = (Client(model).update(TEXTS, classes).tensors for model in (stored, plain))
-    assert list(first) == list(second) and all(torch.equal(first[name], second[name]) for name in first)
+    assert list(first) == list(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_tied_matrix_stays_one(saved):
@@ -70,8 +75,13 @@ def test_attacks_read_the_same(saved):
     update = Client(models[0]).update(TEXTS[:1])
     for name in ("bag", "exact"):
         first, second = (attack(update, model, name)[0] for model in models)
-        assert first.bag == second.bag and first.sentences == second.sentences
-    public = [f"{text} {word}" for text in TEXTS for word in "one two three four five six seven eight".split()]
+        assert first.bag == second.bag
+        assert first.sentences == second.sentences
+    public = [
+        f"{text} {word}"
+        for text in TEXTS
+        for word in ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    ]
     rates = [
         [each.false_alarm_rate for each in contains(update, model, TEXTS, public=public, references=12).candidates]
         for model in models
@@ -84,7 +94,8 @@ def test_what_is_trained_is_fp32(saved, large):
     write, load = saved
     folder = write("llama", "causal-lm", torch.bfloat16)
     model = load(folder, large)
-    assert {p.dtype for p in model.module.parameters()} == {torch.float32} and STORED not in model.notes
+    assert {p.dtype for p in model.module.parameters()} == {torch.float32}
+    assert STORED not in model.notes
     assert model.fingerprint == load(folder, not large).fingerprint
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradleak.bench.shapes import SHAPES, drawn
+from gradleak.bench.shapes import drawn
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 from gradleak.data.corpora import read_rows
@@ -35,7 +35,7 @@ WAYS = {
     "lora-contains": ("contains", True),
 }
 PLAN = {
-    **{name: ("exact", "bag", "lora-bag") for name in (*REAL, "llama-0.3b", "qwen2-0.5b", "qwen2-1.5b")},
+    **dict.fromkeys((*REAL, "llama-0.3b", "qwen2-0.5b", "qwen2-1.5b"), ("exact", "bag", "lora-bag")),
     "llama-3-8b": ("lora-bag", "lora-contains"),
 }
 # Of `contains` on drawn weights: how many others are asked about, and public sentences for it to learn from.
@@ -109,10 +109,11 @@ def run_nothing() -> dict[str, Any]:
     import torch
     import transformers
 
-    import gradleak.attacks.run  # noqa: F401
+    import gradleak.attacks.run
     import gradleak.clients.text  # noqa: F401
 
-    assert transformers.LlamaForCausalLM and transformers.Qwen2ForCausalLM
+    assert transformers.LlamaForCausalLM
+    assert transformers.Qwen2ForCausalLM
     return {"seconds": float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum() * 0)}
 
 

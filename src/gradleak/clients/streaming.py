@@ -70,7 +70,7 @@ def file_of_tensors(names: Sequence[str], size: int) -> Iterator[tuple[TensorWri
             tensors.finite = True  # looked at when they were written
             return tensors
 
-        writer = TensorWriter(stream.file, names)
+        writer = TensorWriter(stream, names)
         try:
             yield writer, mapped
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class TensorWriter:
     {'b': tensor([1., 1.])}
     """
 
-    def __init__(self, stream: BinaryIO, names: Iterable[str]) -> None:
+    def __init__(self, stream: IO[bytes], names: Iterable[str]) -> None:
         """`names` are those that may come; room is left for them."""
         self._stream, self._names, self._end = stream, list(names), 0
         self._entries: dict[str, Any] = {}
@@ -42,7 +42,7 @@ class TensorWriter:
         plain = tensor.detach().cpu().contiguous()
         size = plain.numel() * plain.element_size()
         if size:
-            self._stream.write(memoryview(plain.reshape(-1).view(torch.uint8).numpy()))
+            self._stream.write(plain.reshape(-1).view(torch.uint8).numpy().data)
         place = [self._end, self._end + size]
         self._entries[name] = {"dtype": TYPE_NAMES[plain.dtype], "shape": list(plain.shape), "data_offsets": place}
         self._end += size

@@ -44,7 +44,7 @@ def put_back(module: nn.Module, stored: Mapping[int, Tensor]) -> None:
             part._parameters[name] = made.setdefault(id(own), nn.Parameter(own, requires_grad=False))
             names.append(name)
         if names:
-            part.__class__ = _kept(type(part), tuple(names))
+            part.__class__ = _kept(type(part), tuple(names))  # type: ignore[arg-type]
 
 
 def trained_in_fp32(module: nn.Module) -> nn.Module:
@@ -61,7 +61,7 @@ def trained_in_fp32(module: nn.Module) -> nn.Module:
 
 def weight_as_saved(module: nn.Module) -> Tensor:
     """The weight that a module holds, without computing anything."""
-    weight = module._parameters.get("weight")
+    weight: Any = module._parameters.get("weight")
     if weight is None:  # a wrapper of peft, which gives that of the module inside
         weight = module.weight
     assert isinstance(weight, Tensor)

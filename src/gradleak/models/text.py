@@ -349,7 +349,7 @@ class TextModel(Target):
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
 
     def activation_bytes(self, batch: Batch) -> int:
-        """Of every layer the states before and after its modules, and what attends to what; of the head the logits."""
+        """Of every layer the states around its modules, and what attends to what; of the head the logits."""
         config, (sentences, length) = self.module.config, batch.ids.shape
         inner = int(getattr(config, "intermediate_size", 4 * self.width) or 4 * self.width)
         heads = int(getattr(config, "num_attention_heads", 1))

@@ -21,7 +21,6 @@ from gradleak.models.text import TextModel
 from gradleak.updates.gradient import Undone, undo
 from gradleak.updates.update import Update
 
-
 # Prefixes whose candidates are looked at together.
 MOST_AT_ONCE = CHUNK // SIDE_BY_SIDE
 
