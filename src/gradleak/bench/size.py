@@ -1,4 +1,4 @@
-"""Memory and time against the size of a model: `python -m gradleak.bench.size --folder BIG --out size.json`.
+"""Memory and time against size: `python -m gradleak.bench.size --data FILE --folder BIG --out size.json`.
 
 Clients and attacks run in a process each, on models of real shapes with drawn weights (MiniLM and SmolLM2 are real).
 Peaks are of whole processes: `resident` (VmHWM) counts pages of mapped files too, which the system may drop at any
@@ -9,6 +9,7 @@ the libraries take by themselves, which is measured first. The same command goes
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -22,7 +23,6 @@ from typing import Any
 from gradleak.bench.shapes import drawn
 from gradleak.core.files import write_text
 from gradleak.core.output import say
-from gradleak.data.corpora import read_rows
 
 LORA = "r=16,targets=query+value"
 BATCHES = (1, 8)
@@ -41,11 +41,13 @@ PLAN = {
 # Of `contains` on drawn weights: how many others are asked about, and public sentences for it to learn from.
 OTHERS, PUBLIC = 3, 24
 LOOK_SECONDS = 0.02
+WORDS = range(8, 15)
 
 
-def texts_of(count: int, first: int = 0) -> list[str]:
-    """So many sentences of the built-in corpus, from one on."""
-    return [row.text for row in read_rows("builtin")[first : first + count]]
+def texts_of(data: Path, count: int, first: int = 0) -> list[str]:
+    """So many sentences of usual length of a JSON list, from one on."""
+    texts = (text for text in json.loads(data.read_text(encoding="utf-8")) if len(text.split()) in WORDS)
+    return list(itertools.islice(texts, first, first + count))
 
 
 # --- inside the measured process ------------------------------------------------------------------------
@@ -57,25 +59,25 @@ def _load(model: str, lora: bool) -> Any:
     return load_text_model(model, lora=LORA if lora else None)
 
 
-def run_client(model: str, lora: bool, size: int, update: Path) -> dict[str, Any]:
+def run_client(model: str, lora: bool, data: Path, size: int, update: Path) -> dict[str, Any]:
     """Make an update as a client does."""
     from gradleak.clients.text import Client
 
     target = _load(model, lora)
-    texts = texts_of(size)
+    texts = texts_of(data, size)
     labels = None if target.task == "causal-lm" else [n % 2 for n in range(size)]
     started = time.monotonic()
     Client(target).update(texts, labels).save(update)
-    weights = list(target.module.parameters())
+    files = list(Path(model).glob("*.safetensors"))
     return {
         "seconds": time.monotonic() - started,
-        "parameters": sum(p.numel() for p in weights),
-        "weight_bytes": sum(p.numel() * p.element_size() for p in weights),
+        "parameters": sum(p.numel() for p in target.module.parameters()),
+        "weight_bytes": sum(file.stat().st_size for file in files) or None,  # as they were saved
         "update_bytes": sum(4 * p.numel() for p in target.parameters().values()),
     }
 
 
-def run_attack(model: str, lora: bool, name: str, size: int, update: Path) -> dict[str, Any]:
+def run_attack(model: str, lora: bool, name: str, data: Path, size: int, update: Path) -> dict[str, Any]:
     """Read it; the sentences come into it only to count what was found."""
     from gradleak.attacks.contains.run import contains
     from gradleak.attacks.run import attack
@@ -84,10 +86,10 @@ def run_attack(model: str, lora: bool, name: str, size: int, update: Path) -> di
     target = _load(model, lora)
     shared = load_update(update, target)
     started = time.monotonic()
-    truth = texts_of(size)
+    truth = texts_of(data, size)
     if name == "contains":
-        listed = truth + texts_of(OTHERS, size)
-        found = contains(shared, target, listed, public=texts_of(PUBLIC, size + OTHERS), references=PUBLIC // 2)
+        listed = truth + texts_of(data, OTHERS, size)
+        found = contains(shared, target, listed, public=texts_of(data, PUBLIC, size + OTHERS), references=PUBLIC // 2)
         rates = [each.false_alarm_rate for each in found.candidates]
         return {"seconds": time.monotonic() - started, "in": rates[:size], "out": rates[size:]}
     (answer,) = attack(shared, target, name)
@@ -150,7 +152,9 @@ def _fields(status: Path) -> dict[str, int]:
     return {line[0].rstrip(":"): int(line[1]) << 10 for line in lines if len(line) == 3 and line[2] == "kB"}
 
 
-def run_plan(folder: Path, out: Path, models: Sequence[str], batches: Sequence[int], ways: Sequence[str]) -> None:
+def run_plan(
+    data: Path, folder: Path, out: Path, models: Sequence[str], batches: Sequence[int], ways: Sequence[str]
+) -> None:
     """Every cell that is not in the file yet; updates lie in the folder only while they are needed."""
     kept = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"cells": []}
 
@@ -168,7 +172,17 @@ def run_plan(folder: Path, out: Path, models: Sequence[str], batches: Sequence[i
                 if not todo:
                     continue
                 update = folder / f"update-{model}-{size}-{lora}"
-                common = ["--model", source, "--size", str(size), "--update", str(update), *(["--lora"] * lora)]
+                common = [
+                    "--data",
+                    str(data),
+                    "--model",
+                    source,
+                    "--size",
+                    str(size),
+                    "--update",
+                    str(update),
+                    *(["--lora"] * lora),
+                ]
                 client = measured(["--one", "client", *common])
                 for way in todo:
                     attack = (
@@ -189,6 +203,7 @@ def _same(cell: dict[str, Any], model: str, size: int, way: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m gradleak.bench.size")
+    parser.add_argument("--data", type=Path, help="a JSON list of sentences")
     parser.add_argument("--folder", type=Path, help="where drawn models and updates go: up to 30 GB")
     parser.add_argument("--out", type=Path, help="the file of all measurements")
     parser.add_argument("--models", nargs="+", choices=list(PLAN), default=list(PLAN))
@@ -203,18 +218,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     inner.add_argument("--update", type=Path)
     given = parser.parse_args(arguments)
     if given.one is None:
-        if given.folder is None or given.out is None:
-            parser.error("--folder and --out are required")
+        if given.data is None or given.folder is None or given.out is None:
+            parser.error("--data, --folder and --out are required")
         given.folder.mkdir(parents=True, exist_ok=True)
         os.environ["TMPDIR"] = str(given.folder)  # updates are written there before they are saved
-        run_plan(given.folder, given.out, given.models, given.batches, given.ways)
+        run_plan(given.data, given.folder, given.out, given.models, given.batches, given.ways)
         return
     if given.one == "nothing":
         found = run_nothing()
     elif given.one == "client":
-        found = run_client(given.model, given.lora, given.size, given.update)
+        found = run_client(given.model, given.lora, given.data, given.size, given.update)
     else:
-        found = run_attack(given.model, given.lora, given.attack, given.size, given.update)
+        found = run_attack(given.model, given.lora, given.attack, given.data, given.size, given.update)
     say(json.dumps({**found, "processor_seconds": round(time.process_time(), 1)}))
 
 

@@ -115,7 +115,7 @@ class Adapter:
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
         self.embedding_projection: nn.Module | None = _if_there(base, family.embedding_projection)
         self.layers: list[nn.Module] = _layers(base, family.layers)
-        self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head[task]]
+        self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head_of(task)]
         self.parts: list[dict[str, Part]] = [
             {role: self._part(layer, role, where) for role, where in family.roles.items()} for layer in self.layers
         ]

@@ -163,7 +163,9 @@ def _of_asset(name: str, values: NoValues, how: Loading) -> TextModel:
 
 BUILT_IN: dict[str, BuiltIn] = {
     "minilm": BuiltIn("classification", assets.find("minilm").summary, NoValues, _of_asset),
+    "mpnet": BuiltIn("classification", assets.find("mpnet").summary, NoValues, _of_asset),
     "smollm2": BuiltIn("causal-lm", assets.find("smollm2").summary, NoValues, _of_asset),
+    "gemma3-270m": BuiltIn("causal-lm", assets.find("gemma3-270m").summary, NoValues, _of_asset),
     "lenet": LENET,
     "lti": LTI,
 }

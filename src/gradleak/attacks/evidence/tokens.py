@@ -74,7 +74,7 @@ def tokens_of(
     head = _head(model, gradient)
     scores: dict[int, float] = {}
     rows = present_rows(embedding, rule) if embedding is not None and head is not embedding else None
-    fit = _in_the_span(model, gradient, rows, budget) if spans else None
+    fit = tokens_in_span(model, gradient, rows, budget) if spans else None
     if fit is None and spans and embedding is None:
         fit = _in_combination(model, gradient, budget or Budget())
     if embedding is None:
@@ -104,14 +104,14 @@ def tokens_of(
 
 def _head(model: TextModel, gradient: Update) -> Tensor | None:
     """The gradient of a language model's output layer, a row per token; None if it was not sent."""
-    if model.task != "causal-lm":
+    if not model.goal.predicts_tokens:
         return None
     output = model.adapter.output_layer
     tied = weight_as_saved(output) is weight_as_saved(model.adapter.token_embedding)
     return gradient.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding if tied else output))
 
 
-def _in_the_span(
+def tokens_in_span(
     model: TextModel, gradient: Update, among: Tensor | None = None, budget: Budget | None = None
 ) -> Tensor | None:
     """The tokens, of some or of all, that fit the first layer's span at some position; None if it has no end."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
+from gradleak.attacks.evidence.tokens import tokens_in_span
 from gradleak.attacks.exact.contribution import Contribution, add_up_to, find_contribution
 from gradleak.attacks.exact.endings import Ending, endings
 from gradleak.attacks.exact.growing import Growth, Prefix, Spans
@@ -30,7 +31,10 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     inputs = input_span(model, update.tensors)
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
-        return Outcome(reasons=[rank_hidden(update, model, mixed)])
+        # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
+        fit = tokens_in_span(model, update, budget=budget)
+        bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
+        return Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)])
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
@@ -46,7 +50,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     if not outcome.complete and not budget.over:
         numbers = {"told": len(shared), "rank": mixed_span.rank}
         outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
-    if outcome.complete and model.task == "classification" and not any(prefix.start for prefix in grown):
+    if outcome.complete and model.goal.one_per_text and not any(prefix.start for prefix in grown):
         # States can be so alike that the rank does not count them all, and a sentence that is the beginning of
         # another has no states of its own.
         outcome.complete = add_up_to(
@@ -54,12 +58,12 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
         )
         outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
     certifier = Certifier(model, update, (mixed_span, following))
-    last = _last_tokens(model, update, grown) if model.task == "causal-lm" and outcome.complete else None
+    last = _last_tokens(model, update, grown) if model.goal.autoregressive and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
         # Without positions and without a first special token, a single token stands for any run of it.
         repeated = len(prefix.tokens) == 1 and not learned and not model.prefix
-        if model.task == "causal-lm":
+        if model.goal.autoregressive:
             ending = last[number] if last is not None else None
             tokens = [*prefix.tokens, *([] if ending is None else [ending.token])]
             whole = ending is not None and ending.clear and not repeated
@@ -72,7 +76,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
             # its own gradient is in the update, of which a single token is no test.
             whole = (outcome.complete or (own is not None and own.places > 1)) and not repeated
             outcome.sentences.append(Recovered(list(prefix.tokens), certificate, label, share, whole))
-    if model.task == "causal-lm" and last is None and grown:
+    if model.goal.autoregressive and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
     return outcome
 
