@@ -68,11 +68,12 @@ def run_client(model: str, lora: bool, data: Path, size: int, update: Path) -> d
     labels = None if target.task == "causal-lm" else [n % 2 for n in range(size)]
     started = time.monotonic()
     Client(target).update(texts, labels).save(update)
-    files = list(Path(model).glob("*.safetensors"))
+    count = sum(p.numel() for p in target.module.parameters())
     return {
         "seconds": time.monotonic() - started,
-        "parameters": sum(p.numel() for p in target.module.parameters()),
-        "weight_bytes": sum(file.stat().st_size for file in files) or None,  # as they were saved
+        "parameters": count,
+        # As they were saved, in bf16 where they are drawn; those of MiniLM and SmolLM2 are fp32.
+        "weight_bytes": sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) or 4 * count,
         "update_bytes": sum(4 * p.numel() for p in target.parameters().values()),
     }
 
@@ -111,9 +112,11 @@ def run_nothing() -> dict[str, Any]:
     import torch
     import transformers
 
-    import gradleak.attacks.run
-    import gradleak.clients.text  # noqa: F401
+    from gradleak.attacks.run import attack
+    from gradleak.clients.text import Client
 
+    assert attack
+    assert Client
     assert transformers.LlamaForCausalLM
     assert transformers.Qwen2ForCausalLM
     return {"seconds": float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum() * 0)}
@@ -172,17 +175,9 @@ def run_plan(
                 if not todo:
                     continue
                 update = folder / f"update-{model}-{size}-{lora}"
-                common = [
-                    "--data",
-                    str(data),
-                    "--model",
-                    source,
-                    "--size",
-                    str(size),
-                    "--update",
-                    str(update),
-                    *(["--lora"] * lora),
-                ]
+                about = {"data": data, "model": source, "size": size, "update": update}
+                common = [text for name, value in about.items() for text in (f"--{name}", str(value))]
+                common += ["--lora"] * lora
                 client = measured(["--one", "client", *common])
                 for way in todo:
                     attack = (
