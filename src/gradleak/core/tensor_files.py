@@ -149,6 +149,10 @@ class MappedTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def everything(self) -> dict[str, Tensor]:
+        """All that the file holds, in the types that it has there, bytes of quantised weights too."""
+        return {name: self.as_saved(name) for name, place in self._places.items() if place.dtype in TORCH_TYPES}
+
     def __contains__(self, name: object) -> bool:  # without reading it
         return name in self._places and self._places[str(name)].dtype in FLOATS
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core.progress import Progress
+from gradleak.models.four_bit import FourBit
+from gradleak.models.stored import readable
 from gradleak.models.tasks import Modality, TargetTask
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ class Target(ABC):
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of all weights, which shows whether an update was made with this very model."""
-        return fingerprint_of(dict(self.module.named_parameters()))
+        return fingerprint_of(readable(self.module))
 
     @abstractmethod
     def identity(self) -> str:
@@ -165,11 +167,12 @@ def fused_with(tensors: Mapping[str, Sequence[str]], role: str) -> tuple[str, ..
     return tuple(other for other, names in tensors.items() if names == tensors[role])
 
 
-def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
+def fingerprint_of(weights: Mapping[str, Tensor | FourBit]) -> str:
     """A hash of named weights, whatever their order and precision."""
     digest = hashlib.sha256()
-    for name, weight in sorted(weights.items()):
+    for name, weight in sorted(weights.items(), key=lambda each: each[0]):
         digest.update(name.encode())
-        for part in weight.detach().reshape(-1).split(HASHED_AT_ONCE):
+        numbers = weight.unpacked() if isinstance(weight, FourBit) else weight
+        for part in numbers.detach().reshape(-1).split(HASHED_AT_ONCE):
             digest.update(part.float().cpu().contiguous().numpy())
     return digest.hexdigest()[:32]

@@ -14,6 +14,7 @@ from gradleak.core.tensor_files import quoted
 from gradleak.core.text import enumerated
 from gradleak.models.checkpoint import Checkpoint
 from gradleak.models.families import Family, Task, family_of
+from gradleak.models.four_bit import FourBit
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
 from gradleak.models.stored import put_back, stand_ins, trained_in_fp32
@@ -28,10 +29,19 @@ TIMES, SMALL = 4, 4_000_000
 # The gradients, the update and its copies take as much as the head again.
 HEAD_COPIES = 4
 # Entries of a config.json that would steer the library to other files or to code.
-_STEERING = ("auto_map", "transformers_weights", "fusion_config", "kernel_config", "name_or_path", "_name_or_path")
+_STEERING = (
+    "auto_map",
+    "transformers_weights",
+    "fusion_config",
+    "kernel_config",
+    "quantization_config",
+    "name_or_path",
+    "_name_or_path",
+)
 # What old checkpoints hold beside the weights, and the pooler of an encoder whose head has none.
 _BUFFERS = (".masked_bias", ".position_ids", ".inv_freq", ".attn.bias")
 _UNUSED = "pooler"
+PACKED = "Its frozen matrices stay in 4 bits, as they were saved; all is computed in fp32."
 STORED = "Its frozen weights stay in half precision, as they were saved; all is computed in fp32."
 
 
@@ -69,7 +79,7 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     remarks = _left_over(checkpoint, module, sorted(info["unexpected_keys"]), trained, how)
     if stored:
         put_back(module, stored)
-        remarks = (*remarks, STORED)
+        remarks = (*remarks, PACKED if checkpoint.four_bit else STORED)
     _draw(module, lacking, config, how.head_seed)
     module.name_or_path = module.config.name_or_path = str(folder)
     module.config.problem_type = text_task(task).problem_type  # as it is audited, so it is saved
@@ -124,7 +134,9 @@ def _head_parameters(module: Any, family: Family, task: Task) -> set[str]:
     }
 
 
-def _check_sizes(checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor]) -> None:
+def _check_sizes(
+    checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor | FourBit]
+) -> None:
     """Refuse a model far larger than its weights before it takes any memory, and a head that has no room."""
     sizes = {name: parameter.numel() for name, parameter in outline.named_parameters()}
     heads = sum(sizes[name] for name in head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ from gradleak.core.tensor_files import (
     read_header,
     read_tensors,
 )
+from gradleak.models.four_bit import FourBit, four_bit, four_bit_names
 from gradleak.models.stored import HALF
 
 # In bytes: of config.json, of a list of shards, and of any other text such as a tokenizer's.
 MAX_CONFIG, MAX_INDEX, MAX_TEXT = 4 << 20, 64 << 20, 256 << 20
 # In the order in which the library looks for them too; each may come in shards.
 SINGLE = ("model.safetensors", "pytorch_model.bin")
+ADAPTERS = "train adapters on them: --lora, or give the folder of the adapters"
 FULL_PRECISION = "save the model in full precision, or audit the one that it was made from"
 
 
@@ -71,12 +74,20 @@ class Checkpoint:
         """Whether its files are mapped instead of read."""
         return self.files[0].suffix == ".safetensors" and any(map(is_large, self.files))
 
-    def tensors(self, progress: Progress, as_saved: bool = False) -> dict[str, Tensor]:
-        """All floating-point tensors in fp32; quantised weights, NaN and infinities are errors.
+    @property
+    def four_bit(self) -> bool:
+        """Whether its matrices are in four bits, by bitsandbytes."""
+        return self.about.quantization_config is not None
+
+    def tensors(self, progress: Progress, as_saved: bool = False) -> dict[str, Tensor | FourBit]:
+        """All floating-point tensors in fp32; NaN and infinities are errors, and so are weights that are quantised.
 
         Those of large files are read when they are looked at, if they need not be converted. With `as_saved` they are
-        not: they keep the type of the file.
+        not: they keep the type of the file, and matrices in four bits stay packed.
         """
+        parts: Sequence[Mapping[str, Tensor]]
+        if self.four_bit:
+            return self._packed(as_saved)
         if self.large:
             _check_headers(self.files, as_saved)
             parts = [_mapped(file, as_saved) for file in self.files]
@@ -85,13 +96,22 @@ class Checkpoint:
             parts = [read_tensors(file, FLOATS | OTHERS) for file in self.files]
         else:
             parts = read_foreign(self.files, progress)
-        whole: dict[str, Tensor] = {}
+        whole: dict[str, Tensor | FourBit] = {}
         for file, part in zip(self.files, parts, strict=True):
             twice = next((name for name in part if name in whole), None)
             if twice is not None:
                 raise GradleakError(f"{file} holds the tensor {quoted(twice)}, which another weight file holds too")
             whole |= part
         return whole
+
+    def _packed(self, as_saved: bool) -> dict[str, Tensor | FourBit]:
+        if not as_saved:
+            raise GradleakError(
+                f"the weights in {self.folder} are quantised to 4 bits, which cannot be trained; {ADAPTERS}"
+            )
+        if self.files[0].suffix != ".safetensors":
+            raise GradleakError(f"{self.files[0]}: weights in 4 bits are read from safetensors files only")
+        return _packed(self.files)
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -101,7 +121,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     check_files(folder)
     config = read_json_table(folder / "config.json", MAX_CONFIG)
     about = validated(ConfigFile, config, str(folder / "config.json"))
-    if about.quantization_config is not None:
+    if about.quantization_config is not None and not _is_four_bit(about.quantization_config):
         raise GradleakError(f"the weights in {folder} are quantised (quantization_config); {FULL_PRECISION}")
     return Checkpoint(folder, config, about, weight_files(folder, SINGLE))
 
@@ -146,6 +166,31 @@ def _shards(index: Path) -> tuple[Path, ...]:
             raise GradleakError(f"{index} names the weight file {quoted(place)}, which is not there")
         files.append(index.parent / place)
     return tuple(files)
+
+
+def _is_four_bit(settings: Mapping[str, Any]) -> bool:
+    """Whether weights were quantised by bitsandbytes to four bits, which can be read."""
+    known = settings.get("quant_method", "bitsandbytes") == "bitsandbytes"
+    return known and settings.get("load_in_4bit", settings.get("_load_in_4bit")) is True
+
+
+def _packed(files: tuple[Path, ...]) -> dict[str, Tensor | FourBit]:
+    """The matrices in four bits as they are, and the other weights beside them."""
+    saved: dict[str, Tensor] = {}
+    for file in files:
+        saved |= MappedTensors(file, FLOATS | OTHERS).everything()
+    states = four_bit_names(saved)
+    beside = tuple(f"{name}." for name in states)
+    tensors: dict[str, Tensor | FourBit] = {}
+    for name, tensor in saved.items():
+        if name in states:
+            tensors[name] = four_bit(name, states[name], saved)
+        elif not name.startswith(beside):
+            if not tensor.is_floating_point():
+                raise GradleakError(f"{files[0].parent}: tensor {quoted(name)} is quantised; {FULL_PRECISION}")
+            check_finite({name: tensor})
+            tensors[name] = tensor if tensor.dtype in HALF else tensor.float()
+    return tensors
 
 
 def _mapped(file: Path, as_saved: bool) -> dict[str, Tensor]:
