@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.bench.shapes import drawn
+from gradleak.bench.size_show import figure, fill_page
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 
@@ -204,6 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", choices=list(PLAN), default=list(PLAN))
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument("--page", type=Path, help="a page to put the table of the file into, once all is measured")
+    parser.add_argument("--figure", type=Path, help="an .svg file of it")
     inner = parser.add_argument_group("what the measured processes are called with")
     inner.add_argument("--one", choices=["nothing", "client", "attack"])
     inner.add_argument("--model")
@@ -218,6 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given.folder.mkdir(parents=True, exist_ok=True)
         os.environ["TMPDIR"] = str(given.folder)  # updates are written there before they are saved
         run_plan(given.data, given.folder, given.out, given.models, given.batches, given.ways)
+        kept = json.loads(given.out.read_text(encoding="utf-8"))
+        if given.page is not None:
+            fill_page(given.page, kept)
+        if given.figure is not None:
+            write_text(given.figure, figure(kept))
         return
     if given.one == "nothing":
         found = run_nothing()

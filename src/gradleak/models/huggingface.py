@@ -37,7 +37,8 @@ def load_files(
         if remark := trained.remark(task):
             origin = origin.with_remark(remark)
         tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
-        return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
+        model = TextModel(module.to(how.device), tokenizer, task, name, origin)
+        return model if how.frozen else checked(model)  # with its adapters it is checked once they are on it
 
 
 def is_hugging_face(module: Any) -> bool:

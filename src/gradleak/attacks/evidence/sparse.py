@@ -63,8 +63,9 @@ def sparse_tokens(model: TextModel, tensors: Mapping[str, Tensor], budget: Budge
         return None
     rows = torch.cat([matrix.double() / matrix.double().norm().clamp_min(1e-300) for matrix in matrices])
     vocabulary = torch.arange(model.vocabulary_size, device=model.device)
-    parts = vocabulary.split(CHUNK)
-    atoms = torch.cat([F.normalize(first_inputs(model, part, 1)[:, 0].float(), dim=1) for part in parts])
+    atoms = torch.empty(len(vocabulary), matrices[0].shape[1], device=model.device)  # joining parts would take twice
+    for part in vocabulary.split(CHUNK):
+        atoms[part] = F.normalize(first_inputs(model, part, 1)[:, 0].float(), dim=1)
     return combination(rows, atoms, budget)
 
 
