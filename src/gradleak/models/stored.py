@@ -65,7 +65,7 @@ def _pack(part: nn.Module, name: str, own: FourBit) -> None:
     part.register_buffer("largest", own.largest, persistent=False)  # beside the weight on whatever device that is
     part.register_buffer("code", own.code, persistent=False)
     part.packing = (own.block, own.dtype, own.shape)  # type: ignore[assignment]
-    part.__class__ = _kept(type(part), ("weight",))  # type: ignore[arg-type]
+    part.__class__ = _kept(type(part), ("weight",))  # type: ignore[arg-type, assignment]
 
 
 def packed_weight(part: Any) -> FourBit:
