@@ -18,7 +18,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
 from gradleak.core.text import counted
 from gradleak.data.pictures import Pictures
-from gradleak.models.tasks import Modality
+from gradleak.models.tasks import Label, Modality
 from gradleak.updates.update import Update
 
 
@@ -63,7 +63,13 @@ class Reconstruction(BaseModel):
 
     sentences: list[Sentence] = Field(default_factory=list, description="of a text model's update")
     images: list[str] = Field(default_factory=list, description="of an image model's update: PNGs as data URIs")
-    labels: list[int] | None = Field(default=None, description="classes: known to the attack or found by it")
+    certified_images: list[int] = Field(
+        default_factory=list, description="the numbers, from 0, of those images that the update itself proves"
+    )
+    labels: list[Label] | None = Field(
+        default=None,
+        description="classes, or what else the task learns of a text: known to the attack or found by it",
+    )
     lengths: list[int] | None = Field(default=None, description="token counts: known to the attack or found by it")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
     bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")
@@ -81,7 +87,7 @@ class Reconstruction(BaseModel):
 
     def __repr__(self) -> str:
         """What there is, without the texts and images themselves, which are private."""
-        certified = sum(sentence.certified for sentence in self.sentences)
+        certified = sum(sentence.certified for sentence in self.sentences) + len(self.certified_images)
         parts = [
             counted(len(self.images), "image") if self.images else counted(len(self.sentences), "sentence"),
             *([f"{certified} certified"] if certified else []),
@@ -190,7 +196,7 @@ class Attack(ABC):
     summary: ClassVar[str]
     modality: ClassVar[Modality] = "text"
     needs_auxiliary: ClassVar[bool] = False
-    at_once: ClassVar[int | None] = None
+    at_once: int | None = None
     """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions
 

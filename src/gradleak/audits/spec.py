@@ -20,6 +20,7 @@ from gradleak.core.memory import parse_memory
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
+from gradleak.models.families import FAMILIES
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.selection_text import parse_selection
 from gradleak.models.tasks import Task
@@ -54,12 +55,19 @@ class AuditSpec(BaseModel):
 
     model: str = setting("minilm", "built-in name, Hugging Face folder or hub id", "model")
     task: TaskName | None = setting(
-        None, "classification, or causal-lm (lm for short); default: by the model", "loading"
+        None,
+        "classification, multi-label, regression, token-classification, masked-lm or causal-lm (lm for short); "
+        "default: by the model",
+        "loading",
     )
     num_labels: int | None = setting(None, "classes of a newly drawn head", "loading", ge=2)
     lora: str | None = setting(
         None, "fresh adapters to train instead of the weights: r=16,alpha=32,targets=query+value, or flowertune",
         "loading",
+    )  # fmt: skip
+    family: str | None = setting(
+        None, "your own declaration of where the model keeps its parts, as module:NAME; default: listed, or found",
+        "loading", column=False,
     )  # fmt: skip
     data: str = setting(
         "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
@@ -159,6 +167,13 @@ class AuditSpec(BaseModel):
     @classmethod
     def _adapters(cls, text: str | None) -> str | None:
         return None if text is None else str(LoraSettings.parse(text))
+
+    @field_validator("family")
+    @classmethod
+    def _declaration(cls, name: str | None) -> str | None:
+        if name is not None:
+            FAMILIES.get(name)  # known from here on, so that what it calls its parts can be selected
+        return name
 
     @field_validator("observe")
     @classmethod

@@ -66,7 +66,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return digest.hexdigest()[:32]
 
     def about(self, data: Rows, model: TextModel) -> dict[str, Any]:
-        drawn = "drawn" if any(row.label is None for row in data) else "given"
+        drawn = "given" if all(model.goal.takes(row.label) for row in data) else "drawn"
         return {"data_rows": len(data), "labels": drawn if model.goal.labelled else "none"}
 
     def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
@@ -79,7 +79,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return None if spec.candidates is None else CandidateLists(spec, data, model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
-        labels = model.goal.labels(model, batch.texts, batch.labels)
+        labels = None if batch.labels is None else model.goal.labels(model, batch.texts, batch.labels)
         return Truth(texts=batch.texts, labels=labels)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
@@ -115,7 +115,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if truth.labels is not None or not model.goal.labelled:
+        if not model.goal.draws_targets and (truth.labels is not None or not model.goal.labelled):
             facts["truth_distance"] = truth_distance(trial.update, truth.examples, truth.labels, model)
         return facts | self._strength(trial)
 

@@ -12,6 +12,7 @@ from torch import nn
 from gradleak.core.errors import GradleakError
 from gradleak.models.families import Family, Fused, Task
 from gradleak.models.families.base import NEAR
+from gradleak.models.stored import Kept, weight_as_saved
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Adapter:
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
         self.embedding_projection: nn.Module | None = _if_there(base, family.embedding_projection)
-        self.layers: list[nn.Module] = _layers(base, family.layers)
+        self.layers: list[nn.Module] = layers_of(base, family.layers)
         self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head_of(task)]
         self.parts: list[dict[str, Part]] = [
             {role: self._part(layer, role, where) for role, where in family.roles.items()} for layer in self.layers
@@ -129,14 +130,26 @@ class Adapter:
         return f"{self.name_of(module)}.weight"
 
     @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        table = self.token_embedding
+        return torch.float32 if isinstance(table, Kept) else table.weight.dtype
+
+    @property
     def output_layer(self) -> nn.Module:
         """The last linear module: what turns hidden states into logits."""
         return [m for module in self.head for m in module.modules() if isinstance(m, nn.Linear)][-1]
 
     @property
+    def tied(self) -> bool:
+        """Whether the output layer's weight is that of the token embedding."""
+        return weight_as_saved(self.output_layer) is weight_as_saved(self.token_embedding)
+
+    @property
     def parallel(self) -> bool:
         """Whether feed-forward blocks see what their layer's attention sees, and not what it made of it."""
-        return self.family.parallel is not None and bool(getattr(self.config, self.family.parallel))
+        entry = self.family.parallel
+        return bool(getattr(self.config, entry) if isinstance(entry, str) else entry)
 
     @property
     def depth(self) -> int:
@@ -161,6 +174,12 @@ class Adapter:
         cap = getattr(self.config, self.family.logit_cap, None) if self.family.logit_cap else None
         return None if cap is None else float(cap)
 
+    @property
+    def logit_scale(self) -> float:
+        """What logits of a language model are multiplied by."""
+        entry = self.family.logit_scale
+        return float(getattr(self.config, entry)) if isinstance(entry, str) else entry
+
     def position_ids(self, length: int, start: int = 0) -> torch.Tensor:
         """What the model is told of the positions of so many tokens, of which the first is at a position."""
         family = self.family
@@ -179,11 +198,15 @@ class Adapter:
         return Part(role, self.name_of(module), module, block, transposed)
 
     def _block(self, where: Fused) -> Block:
-        heights = [int(getattr(self.config, name)) for name in where.heights or ()] or [1] * where.count
-        return Block(where.index, tuple(heights), int(getattr(self.config, where.groups)) if where.groups else 1)
+        heights = [self._count(each) for each in where.heights or ()] or [1] * where.count
+        return Block(where.index, tuple(heights), 1 if where.groups is None else self._count(where.groups))
+
+    def _count(self, entry: str | int) -> int:
+        """A number, or what an entry of the configuration says."""
+        return entry if isinstance(entry, int) else int(getattr(self.config, entry))
 
 
-def _layers(base: nn.Module, path: str) -> list[nn.Module]:
+def layers_of(base: nn.Module, path: str) -> list[nn.Module]:
     """The layers of a path, in which a star stands for every module of a list."""
     before, star, after = path.partition(".*.")
     lists = [group.get_submodule(after) for group in base.get_submodule(before).children()] if star else []

@@ -45,7 +45,9 @@ class ClientRule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: Literal["fedsgd", "fedavg", "adam", "adamw"] = "fedsgd"
-    mode: Literal["eval", "train"] = Field("eval", description="train: dropout is on")
+    mode: Literal["eval", "train"] = Field(
+        "eval", description="train: dropout is on, and batch norms use the statistics of the batch"
+    )
     epochs: int = Field(1, ge=1, le=10_000, description="passes over the batch")
     batch: int = Field(1, ge=1, le=100_000, description="sentences whose gradient is computed at a time")
     lr: float = Field(5e-5, gt=0, le=10, description="step size")
@@ -70,6 +72,7 @@ class ClientRule(BaseModel):
     loss: Literal["all", "completion"] = Field(
         "all", description="completion: only what follows the marker is predicted (language models)"
     )
+    mask: float = Field(0.15, gt=0, le=1, description="share of the tokens that are predicted (masked-lm)")
     marker: str = Field("### Response:", min_length=1, max_length=100, description="what a completion follows")
 
     @model_validator(mode="before")
@@ -127,7 +130,7 @@ class ClientRule(BaseModel):
         """Whether it sends the plain gradient of all its data, or takes plain steps of SGD: no more than a size and
         an order of the steps, and dropout, is to be known of it.
         """
-        usual = ("mode", "epochs", "batch", "lr", "steps")
+        usual = ("mode", "epochs", "batch", "lr", "steps", "mask")
         return not self.adaptive and all(name in usual for name in self._changed())
 
     def mini_batches(self, sentences: int) -> Iterator[list[slice]]:

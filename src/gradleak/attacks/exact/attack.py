@@ -73,7 +73,7 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
 
 def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
     """The outcome as a reconstruction."""
-    labels = [sentence.label for sentence in outcome.sentences]
+    labels = [sentence.label if model.goal.labelled else None for sentence in outcome.sentences]
     known = [label for label in labels if label is not None]
     names = model.tokenizer.convert_ids_to_tokens
     content = set(model.content(list(outcome.bag)))
@@ -94,7 +94,8 @@ def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Rec
 
 def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
     """A sentence with its certificate; it counts as proved only if it is whole and says something."""
-    tokens = model.content(recovered.tokens)
+    written = recovered.written or recovered.tokens
+    tokens = model.content(written)
     certificate = recovered.certificate
     return Sentence(
         text=model.decode(tokens),
@@ -104,5 +105,5 @@ def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
         stage=Exact.name,
         energy=certificate.energy,
         threshold=certificate.threshold,
-        lost=model.lost(recovered.tokens),
+        lost=model.lost(written),
     )

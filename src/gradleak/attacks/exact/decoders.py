@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
 from gradleak.attacks.evidence.tokens import tokens_in_span
-from gradleak.attacks.exact.contribution import Contribution, add_up_to, find_contribution
+from gradleak.attacks.exact.contribution import Contribution, Evidence, add_up_to, find_contribution
 from gradleak.attacks.exact.endings import Ending, endings
 from gradleak.attacks.exact.growing import Growth, Prefix, Spans
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
@@ -92,7 +92,9 @@ def _contribution(
     """A sentence's label and share, by those of its tokens whose states no other sentence has."""
     names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
     kept = {name: update.tensors[name].double() for name in names}
-    return find_contribution(model, kept, span, mixed[0], list(prefix.tokens), alone) if alone else None
+    evidence = Evidence(update.known.size)
+    tokens = list(prefix.tokens)
+    return find_contribution(model, kept, span, mixed[0], tokens, alone, evidence=evidence) if alone else None
 
 
 def _positions(model: TextModel, update: Update) -> range:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.certify import Certificate
+from gradleak.models.tasks import Label
 
 
 @dataclass(frozen=True)
@@ -13,15 +14,16 @@ class Recovered:
     """A sentence with its special tokens, its certificate, and label and weight where the update shows them.
 
     `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once. `confidence` is for a
-    sentence whose certificate does not hold.
+    sentence whose certificate does not hold. `written` are the tokens of the text where the model read others.
     """
 
     tokens: list[int]
     certificate: Certificate
-    label: int | None = None
+    label: Label | None = None
     share: float | None = None
     whole: bool = True
     confidence: float = 0.5
+    written: list[int] | None = None
 
 
 @dataclass

@@ -37,7 +37,7 @@ class Probe:
             extra["use_cache"] = cache is not None
         batch, positions = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs).shape[:2]
         try:
-            with given(self.model, mask, batch) as attention:
+            with given(self.model.adapter, mask, batch) as attention:
                 self.model.module.base_model(attention_mask=attention, **extra, **inputs)
         except _Reached:
             pass
