@@ -103,8 +103,8 @@ class Sender:
         parameters = self.model.parameters()
         sizes = [4 * parameters[name].numel() for name in self.trained]
         if self.streams:
-            # A tied matrix gets its gradient from both of its ends.
-            return 2 * max(sizes) + self.model.activation_bytes(batch)
+            # A tied matrix gets a gradient from both of its ends, and a sum of them.
+            return 3 * max(sizes) + self.model.activation_bytes(batch)
         examples = min(len(batch), self.rule.batch) if self.rule.local else len(batch)
         copies = 1 + sum(defense.copies(examples) for defense in self.defenses) + (self.rule.clip is not None)
         if self.rule.local:  # the weights that move, what the optimiser keeps, and the way they went
