@@ -164,9 +164,7 @@ class TextModel(Target):
     @property
     def sections(self) -> dict[str, list[nn.Module]]:
         adapter = self.adapter
-        tables = (adapter.token_embedding, adapter.positions, adapter.token_types, adapter.embedding_norm)
-        embeddings = [table for table in (*tables, adapter.embedding_projection) if table is not None]
-        return {"transformer": adapter.layers, "head": adapter.head, "embeddings": embeddings}
+        return {"transformer": adapter.layers, "head": adapter.head, "embeddings": adapter.embeddings}
 
     def layer_tensors(self, number: int) -> dict[str, list[str]]:
         """Weight matrices, or LoRA's factors in their place."""
@@ -272,6 +270,10 @@ class TextModel(Target):
         with torch.no_grad():
             embeds: Tensor = self.adapter.token_embedding(ids)
         return embeds
+
+    def run(self, **inputs: Any) -> Any:
+        """What the model makes of its inputs before the head: the library's own output."""
+        return self.module.base_model(**inputs)
 
     # --- loss -------------------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
+from gradleak.attacks.exact.companions import Companions
 from gradleak.attacks.exact.encoders import EncoderRecovery
 from gradleak.attacks.exact.flips import Energy, Frames, flip_gains
 from gradleak.attacks.spans.candidates import Choices
@@ -28,6 +30,10 @@ MOST_TRIES = 300
 FEW_STARTS, MOST_STARTS = 2, 32
 # Lengths that are tried together: the rest need not be tried once a sentence is found.
 LENGTHS_AT_ONCE = 2
+# Tokens that must see the same tokens before these are taken for a sentence.
+AGREED = 2
+# A sentence of known tokens is looked for with up to so many (less one) of them repeated.
+MOST_REPEATS = 4
 # Batches of up to so many sentences of equal length are thought of first where the batch size is not known.
 USUAL_SIZE = 4
 
@@ -43,6 +49,12 @@ class UnplacedRecovery(EncoderRecovery):
         inner = tokens[fits.any(dim=1) & ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))]
         self.bag = dict.fromkeys(inner.tolist(), 1.0)
         lengths = self._possible_lengths() if len(inner) else []
+        return self._among_companions(tokens[fits.any(dim=1)], lengths, mixed, starts, budget) or self._among(
+            inner, lengths, mixed, starts, budget
+        )
+
+    def _among(self, inner: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget) -> bool:
+        """Whether a sentence of some of these tokens was found."""
         for first in range(0, len(lengths), LENGTHS_AT_ONCE):
             some = lengths[first : first + LENGTHS_AT_ONCE]
             choices = Choices.anywhere(self.model, inner, max(some))
@@ -50,6 +62,32 @@ class UnplacedRecovery(EncoderRecovery):
                 return True
             if budget.over:
                 break
+        return False
+
+    def _among_companions(
+        self, tokens: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget
+    ) -> bool:
+        """Whether a sentence was found that is made of what one of its tokens sees."""
+        companions = Companions(self.model, self.mixed[0], mixed, tokens)
+        if self.layer or not companions.usable or not lengths:
+            return False
+        special = torch.tensor(self._special, device=tokens.device)
+        inner = (~torch.isin(tokens, special)).nonzero()[:, 0]
+        votes: Counter[tuple[int, ...]] = Counter()
+        for number in inner[torch.randperm(len(inner), generator=self.generator)].tolist():
+            if budget.over:
+                break
+            seen = companions.of(number)
+            if seen is None or len(seen) == len(tokens):
+                continue
+            votes[tuple(seen.tolist())] += 1
+            if votes[tuple(seen.tolist())] != AGREED:
+                continue
+            own = seen[~torch.isin(seen, special)]
+            least = len(own) + len(self.model.prefix) + len(self.model.suffix)
+            near = [n for n in sorted(lengths) if n >= least][:MOST_REPEATS]
+            if self._among(own, near, mixed, starts, budget):
+                return True
         return False
 
     def _longest(self) -> int | None:
