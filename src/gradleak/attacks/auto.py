@@ -139,7 +139,7 @@ class Auto(Attack):
         Returns the updates of which it wrote some. `film` keeps only sentences that explain enough of the update, so
         an update without any goes on to matching.
         """
-        if model.task != "causal-lm" or context.budget.over:
+        if not model.goal.autoregressive or context.budget.over:
             return set()
         written: set[int] = set()
         film = Film()

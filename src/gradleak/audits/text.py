@@ -15,7 +15,7 @@ from gradleak.audits.membership import CandidateLists
 from gradleak.audits.modality import Attacked, ControlScores, Modality, Truth
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.strength import strength
-from gradleak.clients.text import Client, class_number
+from gradleak.clients.text import Client
 from gradleak.core.budget import Budget, Stopped
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
@@ -67,7 +67,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def about(self, data: Rows, model: TextModel) -> dict[str, Any]:
         drawn = "drawn" if any(row.label is None for row in data) else "given"
-        return {"data_rows": len(data), "labels": "none" if model.task == "causal-lm" else drawn}
+        return {"data_rows": len(data), "labels": drawn if model.goal.labelled else "none"}
 
     def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
         return draw_texts(
@@ -79,11 +79,11 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return None if spec.candidates is None else CandidateLists(spec, data, model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
-        labels = None if batch.labels is None else [class_number(model, label) for label in batch.labels]
+        labels = model.goal.labels(model, batch.texts, batch.labels)
         return Truth(texts=batch.texts, labels=labels)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
-        classes = truth.labels if model.task == "classification" else None
+        classes = truth.labels if model.goal.labelled else None
         batch = TextBatch(truth.examples, None if classes is None else [*classes])
         model.encode(batch.texts)  # refuses what the model cannot read
         self.truth(batch, model)  # and classes that it does not have
@@ -115,7 +115,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if model.task == "causal-lm" or truth.labels is not None:
+        if truth.labels is not None or not model.goal.labelled:
             facts["truth_distance"] = truth_distance(trial.update, truth.examples, truth.labels, model)
         return facts | self._strength(trial)
 

@@ -38,7 +38,7 @@ def readings(
     model: TextModel, attacks: Sequence[str] = ATTACKS, steps: Sequence[int] = STEPS, texts: Sequence[str] = TEXTS
 ) -> Iterator[Reading]:
     """Every text, one an update, read by every attack with so many steps."""
-    updates = [Client(model).update([text], [0] if model.task == "classification" else None) for text in texts]
+    updates = [Client(model).update([text], [0] if model.goal.labelled else None) for text in texts]
     for name in attacks:
         for count in steps:
             for text, found in zip(texts, attack(updates, model, name, steps=count), strict=True):

@@ -38,7 +38,7 @@ def bench_lti(name: str, batch: int, length: int, epochs: int, seconds: float) -
     usual = model.text_tokens.nonzero()[:, 0]
     generator = torch.Generator().manual_seed(0)
     ids = usual[torch.randint(len(usual), (batch, length), generator=generator)]
-    targets = ids if model.task == "causal-lm" else torch.zeros(batch, dtype=torch.long)
+    targets = model.goal.no_targets(ids.shape, model.num_labels) if model.goal.labelled else ids
     gradients = SampleGradients(model, list(model.parameters()))
     hashed = Hashed(gradients.shapes)
     slow, fast = _alone(model, hashed, ids[:1], targets[:1]), _together(gradients, hashed, ids, targets)

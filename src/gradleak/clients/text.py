@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from gradleak.clients.sender import Sender
 from gradleak.core.errors import GradleakError
-from gradleak.core.privacy import private
-from gradleak.core.secret import Secret
-from gradleak.models.completion import completion_targets
+from gradleak.core.secret import Secret, generator
+from gradleak.models.tasks.base import GivenLabel
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -29,7 +26,7 @@ class Client(Sender):
     modality = "text"
 
     def update(
-        self, texts: Sequence[str], labels: Sequence[int | str] | None = None, secret: Secret | None = None
+        self, texts: Sequence[str], labels: Sequence[GivenLabel] | None = None, secret: Secret | None = None
     ) -> Update:
         """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
@@ -37,38 +34,9 @@ class Client(Sender):
         """
         if not texts:
             raise GradleakError("a client needs at least one text")
-        batch = self.model.encode(texts)
-        classes = self._classes(texts, labels)
-        if self.rule.loss == "completion":
-            targets = completion_targets(self.model, texts, batch, self.rule.marker)
-        else:
-            targets = batch.ids if classes is None else torch.tensor(classes, device=self.model.device)
-        facts = {"batch_size": len(texts), "labels": classes, "lengths": batch.lengths}
+        secret = secret or Secret.draw()
+        task = self.model.goal
+        known = task.labels(self.model, texts, labels)
+        batch, targets = task.examples(self.model, texts, known, self.rule, generator(secret.child("targets")))
+        facts = {"batch_size": len(texts), "labels": known, "lengths": batch.lengths}
         return self.send(batch, targets, secret, facts)
-
-    def _classes(self, texts: Sequence[str], labels: Sequence[int | str] | None) -> list[int] | None:
-        if self.model.task == "causal-lm":
-            return None
-        if labels is None or len(labels) != len(texts):
-            raise GradleakError(
-                f"classification needs one label per text: {len(texts)} texts, {len(labels or ())} labels"
-            )
-        return [class_number(self.model, label) for label in labels]
-
-
-def class_number(model: TextModel, label: int | str) -> int:
-    """The class a label means: its number, or its name in the model's config."""
-    if isinstance(label, str):
-        names = {str(k).lower(): int(v) for k, v in (model.module.config.label2id or {}).items()}
-        if label.lower() not in names:
-            raise GradleakError(
-                f"label {private(repr(label))} is not a class of {model.name}; it has {', '.join(names)}, or the "
-                f"numbers 0 to {model.num_labels - 1}"
-            )
-        return names[label.lower()]
-    if not 0 <= label < model.num_labels:
-        raise GradleakError(
-            f"label {private(str(label))} is out of range: {model.name} has classes 0 to {model.num_labels - 1} "
-            "(a new head can have more: --num-labels)"
-        )
-    return label

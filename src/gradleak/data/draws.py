@@ -10,15 +10,16 @@ from gradleak.core.errors import GradleakError
 from gradleak.data.pictures import Pictures
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
+from gradleak.models.tasks.base import GivenLabel
 from gradleak.models.text import TextModel
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """The private texts of one client, with their labels; None for language models."""
+    """The private texts of one client, with their labels; None where the task has none."""
 
     texts: list[str]
-    labels: list[int | str] | None
+    labels: list[GivenLabel] | None
 
 
 def draw_texts(
@@ -65,9 +66,9 @@ def draw_images(private: Pictures, batch_size: int, trials: int, seed: int) -> l
 
 
 def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBatch:
-    labels = None
-    if model.task == "classification":
-        labels = [rng.randrange(model.num_labels) if row.label is None else row.label for row in rows]
+    labels: list[GivenLabel] | None = None
+    if model.goal.labelled:
+        labels = [model.goal.drawn_label(model, row.text, rng) if row.label is None else row.label for row in rows]
     return TextBatch([row.text for row in rows], labels)
 
 

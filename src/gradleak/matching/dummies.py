@@ -15,7 +15,7 @@ class Dummies:
 
     embeds: (R, B, n, d) token embeddings
     mask:   (R, B, n) which positions are real
-    labels: (R, B) classes, or (R, B, n) token ids for causal language models
+    labels: the targets of the model's task: whole numbers (R, B) or (R, B, n), or other numbers of each sentence
     target: (R,) which update each row is matched against
     """
 
@@ -42,7 +42,10 @@ class Dummies:
 
     def crop(self, width: int) -> Dummies:
         """The same rows without the positions from `width` on."""
-        return self._each(lambda field: field[:, :, :width] if field.dim() > 2 else field)
+        # Targets of positions are whole numbers; other numbers are those of a sentence.
+        by_position = self.labels.dim() > 2 and not self.labels.is_floating_point()
+        labels = self.labels[:, :, :width] if by_position else self.labels
+        return replace(self, embeds=self.embeds[:, :, :width], mask=self.mask[:, :, :width], labels=labels)
 
     def with_embeds(self, embeds: Tensor) -> Dummies:
         """The same rows with other embeddings."""

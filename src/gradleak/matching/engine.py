@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core.budget import Budget
@@ -295,12 +294,7 @@ class FactorEngine:
         rows, batch, width = dummies.mask.shape
         mask = dummies.mask.reshape(rows * batch, width)
         logits = self.model.logits(embeds=dummies.embeds.reshape(rows * batch, width, -1), mask=mask)
-        if self.model.task == "classification":
-            return F.cross_entropy(logits, dummies.labels.reshape(-1), reduction="none").view(rows, batch).mean(1)
-        kept = mask[:, 1:]
-        labels = dummies.labels.reshape(rows * batch, width)[:, 1:]
-        losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), labels, reduction="none") * kept
-        return losses.view(rows, -1).sum(dim=1) / kept.reshape(rows, -1).sum(dim=1)
+        return self.model.goal.row_losses(logits, dummies.labels.flatten(0, 1), mask, rows)
 
     # --- what fits into one pass ------------------------------------------------------------------
 
@@ -340,7 +334,7 @@ class FactorEngine:
         shape = (rows, batch, width)
         generator = torch.Generator().manual_seed(0)
         embeds = torch.randn(*shape, model.token_embedding.shape[1], generator=generator).to(model.token_embedding)
-        labels = torch.zeros(shape[: 2 if model.task == "classification" else 3], dtype=torch.long)
+        labels = model.goal.no_targets(shape, model.goal.outputs(model))
         target = torch.zeros(rows, dtype=torch.long)
         mask = torch.ones(shape, dtype=torch.bool)
         dummies = Dummies(embeds.requires_grad_(), mask, labels, target).to(model.device)

@@ -123,7 +123,7 @@ class Adapter:
         self.layers: list[nn.Module] = [layer for layer, _ in kept]
         self.sides = [Adapter(model, side, task) for side in family.sides]
         self.runs: nn.Module = base.get_submodule(family.base)
-        self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head[task]]
+        self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head_of(task)]
         self.parts: list[dict[str, Part]] = [
             {role: self._part(layer, role, where) for role, where in _roles(side, self.config).items()}
             for layer, side in kept

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory
 from gradleak.core.tensor_files import quoted
+from gradleak.core.text import enumerated
 from gradleak.models.checkpoint import Checkpoint
-from gradleak.models.families import Family, Task
+from gradleak.models.families import Family, Task, family_of
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
+from gradleak.models.tasks import text_task
 from gradleak.models.text import Origin
 
 MOST_CLASSES = 100_000
@@ -42,11 +44,11 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
             f"the config.json in {folder} says {layers:,} layers, its weight files hold {len(tensors)} tensors"
         )
     outline = _outline(config, task)
-    new = trained.task != task or how.num_labels is not None
+    new = not trained.has_head_of(task) or how.num_labels is not None
     head = _head_parameters(outline, family, task)
     _check_sizes(checkpoint, outline, head, tensors)
-    if trained.task != task and trained.other is not None:  # a head of the same name was trained for something else
-        outside = tuple(f"{path}." for path in family.head[task] if not _in_base(outline, path))
+    if trained != Objective() and not trained.has_head_of(task):  # a head of the same name may be of something else
+        outside = tuple(f"{path}." for path in family.head_of(task) if not _in_base(outline, path))
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(outside)}
     module, info = type(outline).from_pretrained(
         None,
@@ -64,8 +66,7 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     remarks = _left_over(checkpoint, module, sorted(info["unexpected_keys"]), trained, how)
     _draw(module, lacking, config, how.head_seed)
     module.name_or_path = module.config.name_or_path = str(folder)
-    if task == "classification":
-        module.config.problem_type = None  # it is audited with one class a sentence, and saved as such
+    module.config.problem_type = text_task(task).problem_type  # as it is audited, so it is saved
     return module.float(), Origin(tuple(sorted(lacking)), how.head_seed, remarks)
 
 
@@ -83,11 +84,12 @@ def _config(checkpoint: Checkpoint, task: Task, num_labels: int | None) -> Any:
         if type(count) is not int or not 1 <= count <= 1_000_000:
             said = f"{count:,}" if type(count) is int else repr(count)[:40]
             raise GradleakError(f"{checkpoint.folder / 'config.json'}: {key}: a model cannot have {said} layers")
-    for count in (values.get("num_labels"), num_labels if task == "classification" else None):
-        _check_classes(count)
-    extra = {} if num_labels is None or task != "classification" else {"num_labels": num_labels}
-    config = kind.from_dict(values, **extra)
-    if task == "classification":
+    goal = text_task(task)
+    asked = goal.configured_classes(num_labels)
+    _check_classes(values.get("num_labels"), least=1)
+    _check_classes(asked, least=goal.least_classes)
+    config = kind.from_dict(values, **({} if asked is None else {"num_labels": asked}))
+    if not goal.predicts_tokens:
         _check_classes(config.num_labels, least=1)
     return config
 
@@ -100,16 +102,16 @@ def _check_classes(count: object, least: int = 2) -> None:
 
 def _outline(config: Any, task: Task) -> Any:
     """The module without memory for its weights."""
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+    import transformers
 
-    kind = AutoModelForSequenceClassification if task == "classification" else AutoModelForCausalLM
+    kind: Any = getattr(transformers, text_task(task).auto_class)
     with torch.device("meta"):
         return kind.from_config(config, attn_implementation="eager", trust_remote_code=False)
 
 
 def _head_parameters(module: Any, family: Family, task: Task) -> set[str]:
     """The names of the head's parameters, but not of those it shares with the embeddings."""
-    inside = [module.get_submodule(path) for path in family.head[task]]
+    inside = [module.get_submodule(path) for path in family.head_of(task)]
     owned = {id(parameter) for part in inside for parameter in part.parameters()}
     return {name for name, parameter in module.named_parameters() if id(parameter) in owned} - {
         name for name in module.state_dict() if name.endswith(f"{family.token_embedding}.weight")
@@ -170,9 +172,10 @@ def _left_over(
         return ()
     count = f"{quoted(heads[0])}" + (f" and {len(heads) - 1} more" if len(heads) > 1 else "")
     if trained.task is None and how.task is None:
+        ways = [f"--task {task}" for task in family_of(checkpoint.about.model_type).tasks]
         raise GradleakError(
             f"the checkpoint in {checkpoint.folder} holds the head of another objective ({count}); "
-            "--task classification or --task causal-lm audits it with a new one"
+            f"{enumerated(ways).replace(' and ', ' or ')} audits it with a new one"
         )
     return (f"Left out of the model, as they are no part of it: {count}.",)
 

@@ -35,8 +35,15 @@ class ConfigFile(BaseModel):
     model_type: str
     architectures: list[str] | None = None
     problem_type: str | None = None
+    num_labels: int | None = None
+    id2label: dict[str, Any] | None = None
     is_encoder_decoder: bool | None = None
     quantization_config: dict[str, Any] | None = None
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes it says there are; None if it does not."""
+        return self.num_labels if self.id2label is None else len(self.id2label)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
-from gradleak.models.text import NOT_PREDICTED, Batch, TextModel
+from gradleak.models.tasks.base import NOT_PREDICTED
+from gradleak.models.text import Batch, TextModel
 
 
 def completion_targets(model: TextModel, texts: Sequence[str], batch: Batch, marker: str) -> Tensor:
@@ -16,8 +17,6 @@ def completion_targets(model: TextModel, texts: Sequence[str], batch: Batch, mar
 
     A token that begins inside the marker and reaches beyond it belongs to the marker.
     """
-    if model.task != "causal-lm":
-        raise GradleakError(f"loss=completion is for language models; {model.name} is loaded for {model.task}")
     targets = batch.ids.clone()
     for row, text in enumerate(texts):
         begun = _begun(model, text, marker)

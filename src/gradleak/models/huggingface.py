@@ -21,8 +21,6 @@ from gradleak.models.loading import Loading
 from gradleak.models.objective import objective, objective_of, task_of
 from gradleak.models.text import Origin, TextModel
 
-ONE_CLASS = "It was trained for {other}; here each sentence has one class, and the loss is cross-entropy."
-
 
 def load_files(
     name: str, folder: str, how: Loading, *, default_task: Task | None = None, known: Iterable[str] = ()
@@ -32,11 +30,12 @@ def load_files(
         checkpoint = open_checkpoint(_local(name, folder, how, known))
         about = checkpoint.about
         family = family_of(about.model_type)
-        trained = objective(about.architectures, about.problem_type, bool(about.is_encoder_decoder))
+        misnamed = bool(about.is_encoder_decoder) and family.kind != "encoder-decoder"
+        trained = objective(about.architectures, about.problem_type, misnamed, about.classes)
         task = trained.choose(name, family, how.task or default_task)
         module, origin = built(checkpoint, family, task, trained, how)
-        if task == "classification" and trained.task == task and trained.other is not None:
-            origin = origin.with_remark(ONE_CLASS.format(other=trained.other))
+        if remark := trained.remark(task):
+            origin = origin.with_remark(remark)
         tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
         return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
 
@@ -63,21 +62,20 @@ def load_object(module: Any, how: Loading) -> TextModel:
     if getattr(module.config, "_attn_implementation", "eager") != "eager":
         # The default fused attention has no second derivative on CPU.
         module.set_attn_implementation("eager")
-    task, other = how.task or task_of(module), objective_of(module).other
-    origin = Origin(remarks=(ONE_CLASS.format(other=other),)) if other is not None else Origin()
+    task = how.task or task_of(module)
+    remark = objective_of(module).remark(task)
+    origin = Origin(remarks=(remark,)) if remark else Origin()
     with reading(name):
         return checked(TextModel(module.float().to(how.device), how.tokenizer, task, name, origin))
 
 
 def checked(model: TextModel) -> TextModel:
     """The model, once it has computed: a configuration can be valid and still make no model."""
-    if model.task == "classification" and model.num_labels < 2:
-        raise GradleakError(f"{model.name} has one output; a classifier needs two classes or more (--num-labels)")
+    outputs = model.goal.outputs(model)
     ids = torch.zeros(1, min(2, model.max_length), dtype=torch.long, device=model.device)
     with torch.no_grad():
         logits = model.logits(ids=ids, mask=torch.ones_like(ids, dtype=torch.bool))
-    classes = model.num_labels if model.task == "classification" else len(model.token_embedding)
-    if logits.shape[0] != 1 or logits.shape[-1] != classes:
+    if logits.shape[0] != 1 or logits.shape[-1] != outputs:
         raise GradleakError(f"{model.name} gives logits of shape {list(logits.shape)}, which do not fit {model.task}")
     if not bool(torch.isfinite(logits).all()):
         raise GradleakError(f"{model.name} computes values that are not finite; is its config.json in order?")

@@ -23,13 +23,12 @@ from gradleak.models.checkpoint import MAX_CONFIG, check_files, weight_files
 from gradleak.models.families import Task
 from gradleak.models.huggingface import checked, quiet, reading
 from gradleak.models.loading import Loading
+from gradleak.models.tasks import text_tasks
 from gradleak.models.text import TextModel
 
 CONFIG, WEIGHTS = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 # What the library puts before names, and where we put a base without a name.
 PREFIX, OWN_BASE = "base_model.model.", "base"
-# The library's names of tasks.
-TASKS: dict[str, Task] = {"SEQ_CLS": "classification", "CAUSAL_LM": "causal-lm"}
 
 
 class AdapterFile(BaseModel):
@@ -160,10 +159,11 @@ def _base(place: Path, about: AdapterFile) -> str:
 
 
 def _task(place: Path, about: AdapterFile) -> Task | None:
-    task = about.task_type
-    if task is not None and task not in TASKS:
-        raise GradleakError(f"the adapter in {place} is for {task[:40]}; {enumerated(list(TASKS))} are audited")
-    return TASKS[task] if task is not None else None
+    asked = about.task_type
+    known = {each: task.name for task in reversed(text_tasks()) if (each := task.adapter_type)}
+    if asked is not None and asked not in known:
+        raise GradleakError(f"the adapter in {place} is for {asked[:40]}; {enumerated(sorted(known))} are audited")
+    return known[asked] if asked is not None else None
 
 
 def _tensors(place: Path, progress: Progress) -> dict[str, Tensor]:

@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from gradleak.core.files import fill_tensors
-from gradleak.models.lora import OWN_BASE, PREFIX, TASKS, WEIGHTS
+from gradleak.models.lora import OWN_BASE, PREFIX, WEIGHTS
 from gradleak.models.objective import task_of
+from gradleak.models.tasks import text_task
 
 
 def save_adapter(module: Any, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -45,10 +46,10 @@ def _task_name(module: Any) -> str | None:
     """The library's name of the task. A classifier has one only if its head is trained: the name makes it so."""
     from peft.utils import ModulesToSaveWrapper
 
-    task = task_of(module)
-    if task == "classification" and not any(isinstance(part, ModulesToSaveWrapper) for part in module.modules()):
+    task = text_task(task_of(module))
+    if not task.predicts_tokens and not any(isinstance(part, ModulesToSaveWrapper) for part in module.modules()):
         return None
-    return next(name for name, each in TASKS.items() if each == task)
+    return task.adapter_type
 
 
 def _name_of_base(name: str | None) -> str | None:

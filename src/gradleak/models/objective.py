@@ -8,14 +8,18 @@ from typing import Any, NamedTuple
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.text import enumerated
-from gradleak.models.families import Family, Task, family_of
+from gradleak.models.families import Family, Kind, Task, family_of
+from gradleak.models.tasks import text_task, text_tasks
+from gradleak.models.tasks.base import TextTask
 
-_PROBLEMS = {
-    "multi_label_classification": "multi-label classification",
-    "regression": "regression",
-}
+# What the library calls one class a sentence, beside saying nothing, and what it takes a single output for.
+_ONE_CLASS, _ONE_OUTPUT = "single_label_classification", "regression"
 # A model without a head. What else ends in "Model" has one.
 _BARE = re.compile(r"^(?!.*Heads?Model$)\w*Model$")
+
+
+# What a model without a head is audited for.
+_USUAL: dict[Kind, Task] = {"encoder": "classification", "decoder": "causal-lm", "encoder-decoder": "seq2seq"}
 
 
 class Objective(NamedTuple):
@@ -28,11 +32,10 @@ class Objective(NamedTuple):
         """The task to audit: the one asked for, or the checkpoint's own, or that of its family."""
         ways = enumerated([f"--task {task}" for task in family.tasks]).replace(" and ", " or ")
         if asked is None and self.other is not None:
-            how = "a new head" if self.task is None else "one class a sentence"
             raise GradleakError(
-                f"{name} is trained for {self.other}, which is not audited; {ways} audits it with {how}"
+                f"{name} is trained for {self.other}, which is not audited; {ways} audits it with a new head"
             )
-        task = asked or self.task or ("classification" if family.kind == "encoder" else "causal-lm")
+        task = asked or self.task or _USUAL[family.kind]
         if task not in family.tasks:
             raise GradleakError(
                 f"{family.name} models are supported for {', '.join(family.tasks)}, not {task}"
@@ -40,37 +43,51 @@ class Objective(NamedTuple):
             )
         return task
 
+    def has_head_of(self, task: Task) -> bool:
+        """Whether the checkpoint holds the head that a task needs, though it may have been trained for another."""
+        return self.task is not None and text_task(self.task).head == text_task(task).head
+
+    def remark(self, task: Task) -> str | None:
+        """What is said of a head that was trained for something else."""
+        if self.task in (None, task) or not self.has_head_of(task):
+            return None
+        return f"It was trained for {self.task}; here it is trained for {task}: {text_task(task).meaning}."
+
 
 def objective(
-    architectures: Sequence[str] | None, problem_type: str | None = None, sequence_to_sequence: bool = False
+    architectures: Sequence[str] | None,
+    problem_type: str | None = None,
+    sequence_to_sequence: bool = False,
+    outputs: int | None = None,
 ) -> Objective:
-    """The objective of what a configuration names.
+    """The objective of what a configuration names; `outputs` is how many classes it says there are.
 
     >>> objective(["BertModel"])
     Objective(task=None, other=None)
     >>> objective(["GPT2LMHeadModel"])
     Objective(task='causal-lm', other=None)
-    >>> objective(["BertForMaskedLM"])
-    Objective(task=None, other='another objective (BertForMaskedLM)')
-    >>> objective(["BertForSequenceClassification"], "regression")
-    Objective(task='classification', other='regression')
+    >>> objective(["BertForQuestionAnswering"])
+    Objective(task=None, other='another objective (BertForQuestionAnswering)')
     """
     if sequence_to_sequence:
         return Objective(None, "sequence to sequence")
     for architecture in architectures or ():
-        task = _task_of(architecture)
-        if task is None and not _BARE.match(architecture):
+        tasks = _tasks_of(architecture)
+        if not tasks and not _BARE.match(architecture):
             return Objective(None, f"another objective ({architecture[:80]})")
-        if task is not None:
-            return Objective(task, _PROBLEMS.get(problem_type or "") if task == "classification" else None)
-    return Objective(None, _PROBLEMS.get(problem_type or ""))
+        if tasks:
+            return _of_problem(tasks, problem_type, outputs)
+    return Objective()
 
 
 def objective_of(module: Any) -> Objective:
     """The objective of a model object, by its class or one that it is made from."""
     names = [kind.__name__ for kind in type(module).__mro__]
-    known = [name for name in names if _task_of(name) is not None]
-    return objective([*known, names[0]], getattr(module.config, "problem_type", None))
+    known = [name for name in names if _tasks_of(name)]
+    config = module.config
+    return objective(
+        [*known, names[0]], getattr(config, "problem_type", None), outputs=getattr(config, "num_labels", None)
+    )
 
 
 def task_of(module: Any) -> Task:
@@ -85,9 +102,15 @@ def task_of(module: Any) -> Task:
     return found.task
 
 
-def _task_of(architecture: str) -> Task | None:
-    if architecture.endswith("ForSequenceClassification"):
-        return "classification"
-    if architecture.endswith(("ForCausalLM", "LMHeadModel")):
-        return "causal-lm"
-    return None
+def _tasks_of(architecture: str) -> list[TextTask]:
+    """The tasks that models of a class are trained for, the usual one first."""
+    return [task for task in text_tasks() if architecture.endswith(task.suffixes)]
+
+
+def _of_problem(tasks: Sequence[TextTask], problem_type: str | None, outputs: int | None) -> Objective:
+    """The one of several tasks with the same model class that a configuration means."""
+    if len(tasks) == 1:
+        return Objective(tasks[0].name)
+    problem = None if problem_type == _ONE_CLASS else problem_type or (_ONE_OUTPUT if outputs == 1 else None)
+    named = next((task.name for task in tasks if task.problem_type == problem), None)
+    return Objective(named, None if named else f"another objective ({str(problem)[:80]})")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from gradleak.core.errors import GradleakError
 from gradleak.models.adapter import Adapter
+from gradleak.models.tasks import SideName
+from gradleak.models.tasks.seq2seq import AmongTargets, start_token
 from gradleak.models.text import TextModel
-
-SideName = Literal["source", "target"]
 
 
 class Side(TextModel):
@@ -21,17 +19,32 @@ class Side(TextModel):
     `prefix` and `suffix` are what stands before and after every text where this side reads it.
     """
 
-    side: SideName
+    side: ClassVar[SideName]
 
     def __init__(self, model: TextModel, adapter: Adapter) -> None:
         self.whole = model
-        self.module, self.tokenizer, self.task = model.module, model.tokenizer, model.task
+        self.module, self.tokenizer = model.module, model.tokenizer
+        self.task, self.goal = model.task, model.goal
         self.name, self.origin = model.name, model.origin
         self.adapter = adapter
         self.prefix, self.suffix = model.prefix, model.suffix
 
     def run(self, **inputs: Any) -> Any:
         return self.adapter.runs(**inputs)
+
+
+class Source(Side):
+    """The encoder. Its sentences' labels are targets, of which some may be known."""
+
+    side = "source"
+
+    def __init__(self, model: TextModel, targets: Sequence[tuple[int, ...]] = ()) -> None:
+        super().__init__(model, model.adapter.sides[0])
+        self.goal = AmongTargets(targets)
+
+    def to_float64(self) -> Source:
+        assert isinstance(self.goal, AmongTargets)
+        return Source(self.whole.to_float64(), self.goal.choices)
 
 
 class Target(Side):
@@ -46,7 +59,12 @@ class Target(Side):
 
     def run(self, **inputs: Any) -> Any:
         given = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs)
-        width = self.token_embedding.shape[1]
-        # Without a source the decoder would pass over what looks at it. No part before depends on what it is.
-        nothing = torch.zeros(len(given), 1, width, dtype=self.token_embedding.dtype, device=given.device)
+        table = self.token_embedding
+        # Without a source the decoder would pass over what looks at it. Nothing before depends on what that is.
+        nothing = torch.zeros(len(given), 1, table.shape[1], dtype=table.dtype, device=table.device)
         return self.adapter.runs(**inputs, encoder_hidden_states=nothing)
+
+
+def sides_of(model: TextModel) -> list[TextModel]:
+    """The models that read the texts of an example: the model itself, or the two sides of an encoder-decoder."""
+    return [Source(model), Target(model)] if model.adapter.sides else [model]

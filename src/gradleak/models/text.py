@@ -23,12 +23,10 @@ from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
 from gradleak.models.families import Task, family_of
 from gradleak.models.lora_text import LoraSettings
+from gradleak.models.tasks import text_task
 
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known
-
-# The target of a position that is not trained on, which torch's cross-entropy passes over.
-NOT_PREDICTED = -100
 
 # Vocabulary entries that no text produces; tokenizers reserve them under such names.
 _RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
@@ -94,6 +92,8 @@ _AS_SAVED = Origin()
 class TextModel(Target):
     """A Hugging Face model with its tokenizer, its task and the adapter of its family.
 
+    `goal` is the task itself, `task` its name.
+
     Made by `gradleak.load_model`. The module is in eval mode and uses plain ("eager") attention, which has
     the second derivatives that matching attacks need.
     """
@@ -107,6 +107,7 @@ class TextModel(Target):
         self.module = module.eval()
         self.tokenizer = tokenizer
         self.task = task
+        self.goal = text_task(task)
         self.name = name
         self.origin = origin
         self.adapter = Adapter(module, family_of(module.config.model_type), task)
@@ -284,22 +285,25 @@ class TextModel(Target):
         embeds: Tensor | None = None,
         mask: Tensor,
         positions: Tensor | None = None,
+        targets: Tensor | None = None,
     ) -> Tensor:
         """Logits of a right-padded batch given as tokens or as token embeddings.
 
-        Classification gives (batch, classes), causal language models (batch, positions, vocabulary). `positions`
-        are rows of the position table, if they are not to be counted by the model itself.
+        They are (batch, classes) where there is one prediction a sentence, else (batch, positions, classes or
+        vocabulary). `positions` are rows of the position table, if they are not to be counted by the model itself,
+        `targets` what is to be predicted, where a model reads that too.
         """
         inputs = {"input_ids": ids} if ids is not None else {"inputs_embeds": embeds}
         if positions is not None:
             inputs["position_ids"] = positions
+        inputs |= self.goal.inputs(self, targets, len(mask))
         attention = mask.long()
-        if self.task == "classification" and self.adapter.family.kind == "decoder":
+        if self.goal.one_per_text and self.adapter.family.kind == "decoder":
             # The library finds the last token from token ids, which dummies do not have; we use the mask.
             hidden = self.module.base_model(**inputs, attention_mask=attention, use_cache=False)[0]
             last = attention.sum(dim=1) - 1
             return self.module.score(hidden[torch.arange(len(last), device=last.device), last])
-        extra = {"use_cache": False} if self.adapter.family.kind == "decoder" else {}
+        extra = {} if self.adapter.family.kind == "encoder" else {"use_cache": False}
         return self.module(**inputs, attention_mask=attention, **extra).logits
 
     def output_logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
@@ -313,44 +317,30 @@ class TextModel(Target):
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def loss(
-        self, labels: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
+        self, targets: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
     ) -> Tensor:
-        """Mean cross-entropy of the batch, as a client trains with it.
-
-        `labels` are classes (batch,), or for causal language models the token ids (batch, positions), with
-        NOT_PREDICTED where nothing is learned.
-        """
-        logits = self.logits(ids=ids, embeds=embeds, mask=mask)
-        if self.task == "classification":
-            return F.cross_entropy(logits, labels)
-        kept = mask[:, 1:]
-        return F.cross_entropy(logits[:, :-1][kept], labels[:, 1:][kept])
+        """The mean loss of the batch, as a client trains with it; `targets` are what the task makes of labels."""
+        return self.goal.loss(self.logits(ids=ids, embeds=embeds, mask=mask, targets=targets), targets, mask)
 
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
 
     def predictions(self, batch: Batch, targets: Tensor) -> int:
-        """Over how many losses `batch_loss` is the mean: sentences, or for a language model tokens."""
-        if self.task == "classification":
-            return len(batch)
-        return int((batch.mask[:, 1:] & (targets[:, 1:] != NOT_PREDICTED)).sum())
+        """Over how many losses `batch_loss` is the mean: sentences, or tokens."""
+        return self.goal.predictions(targets, batch.mask)
 
     def example_losses(self, batch: Batch, targets: Tensor) -> Tensor:
-        """The loss of every sentence, (batch,): for a language model the mean over its tokens."""
+        """The loss of every sentence, (batch,): where tokens are predicted the mean over these."""
         positions = None
         if self.adapter.positions is not None:  # one row per sentence, so that Opacus can separate the sentences
             counted = self.adapter.position_ids(batch.ids.shape[1]).to(batch.ids.device)
             positions = counted.expand(batch.ids.shape).contiguous()
-        logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions)
-        if self.task == "classification":
-            return F.cross_entropy(logits, targets, reduction="none")
-        kept = batch.mask[:, 1:] & (targets[:, 1:] != NOT_PREDICTED)
-        losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets[:, 1:], reduction="none") * kept
-        return losses.sum(dim=1) / kept.sum(dim=1).clamp_min(1)
+        logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions, targets=targets)
+        return self.goal.example_losses(logits, targets, batch.mask)
 
     def check_known(self, known: Known) -> None:
-        if self.task == "classification" and any(not 0 <= y < self.num_labels for y in known.labels or ()):
-            raise GradleakError(f"the manifest gives a label out of range; {self.name} has {self.num_labels} classes")
+        for label in known.labels or ():
+            self.goal.check_label(self, label)
         frame = len(self.prefix) + len(self.suffix)
         if any(not frame < n <= self.max_length for n in known.lengths or ()):
             raise GradleakError(f"the manifest gives a length outside {frame + 1} to {self.max_length}")

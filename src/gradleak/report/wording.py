@@ -8,7 +8,7 @@ from collections import Counter
 from gradleak.audits.results import Results, Scenario
 from gradleak.core.text import counted, enumerated
 from gradleak.defenses import known_defenses
-from gradleak.models.tasks import Modality, TargetTask
+from gradleak.models.tasks import TASKS, UNLABELLED, Modality, TargetTask
 from gradleak.updates.client_words import half_precision, optimiser
 from gradleak.verdict.clients import client_words
 from gradleak.verdict.diagnosis import EXPLAINED
@@ -21,9 +21,9 @@ _GRANTED = {
     "labels": "their labels",
     "lengths": "their lengths in tokens",
 }
+_UNLABELLED = {name: what for name, what in _GRANTED.items() if name != "labels"}
 _GRANTED_OF: dict[TargetTask, dict[str, str]] = {
-    "classification": _GRANTED,
-    "causal-lm": {name: what for name, what in _GRANTED.items() if name != "labels"},
+    **{task: _UNLABELLED if task in UNLABELLED else _GRANTED for task in TASKS},
     "image-classification": {"batch_size": "how many images the batch has", "labels": "their labels"},
 }
 _HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images": "its weights"}

@@ -10,7 +10,6 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import unmatchable
-from gradleak.models.completion import completion_targets
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -26,12 +25,7 @@ def truth_distance(
     """
     if unmatchable(update, model) is not None:
         return None
-    batch = model.encode(texts)
-    rule = update.manifest.client
-    if rule.loss == "completion":
-        targets = completion_targets(model, texts, batch, rule.marker)
-    else:
-        targets = batch.ids if labels is None else torch.tensor(labels, device=model.device)
+    batch, targets = model.goal.examples(model, texts, labels, update.manifest.client)
     dummies = Dummies(
         embeds=model.embed(batch.ids)[None],
         mask=batch.mask[None],

@@ -15,18 +15,18 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
 
-from gradleak.clients.text import class_number
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import fill_state, output_folder, replacing
 from gradleak.core.output import say
 from gradleak.core.progress import SILENT, Progress
+from gradleak.core.text import enumerated
 from gradleak.data.texts import Row
 from gradleak.models.families import Task
 from gradleak.models.load import BUILT_IN, save_model
-from gradleak.models.text import Batch, TextModel
+from gradleak.models.tasks import text_task, text_tasks
+from gradleak.models.text import TextModel
 from gradleak.training.checkpoints import METRICS_FILE, checkpoint_folder, kept_checkpoints, kept_steps
 from gradleak.training.classes import classification_metrics
 from gradleak.training.perplexity import perplexity
@@ -36,10 +36,7 @@ SAVE_SECONDS = 60.0
 CLIP = 1.0
 
 # The usual recipe of fine-tuning BERT, and the FILM paper's for language models.
-USUAL: dict[Task, dict[str, Any]] = {
-    "classification": {"lr": 5e-5, "batch_size": 32},
-    "causal-lm": {"lr": 1e-5, "batch_size": 16},
-}
+OF_BERT, OF_LANGUAGE_MODELS = {"lr": 5e-5, "batch_size": 32}, {"lr": 1e-5, "batch_size": 16}
 
 # Tokens of a text and its class; language models predict the tokens themselves.
 Example = tuple[list[int], int | None]
@@ -65,7 +62,8 @@ class FinetuneSettings(BaseModel):
         >>> FinetuneSettings.usual("causal-lm", epochs=1, batch_size=None).lr
         1e-05
         """
-        return cls(**USUAL[task] | {name: value for name, value in given.items() if value is not None})
+        recipe: dict[str, Any] = OF_LANGUAGE_MODELS if text_task(task).autoregressive else OF_BERT
+        return cls(**recipe | {name: value for name, value in given.items() if value is not None})
 
 
 def finetune(
@@ -138,7 +136,8 @@ def split_rows(
     rows: Sequence[Row], model: TextModel, settings: FinetuneSettings
 ) -> tuple[list[Example], list[Example]]:
     """Shuffled examples for training and for the test; texts that are too long or have nothing to predict are not."""
-    shortest = 2 if model.task == "causal-lm" else 1
+    check_measured(model)
+    shortest = 2 if model.goal.autoregressive else 1
     longest = min(settings.max_tokens, model.max_length)
     examples: list[Example] = []
     for row in rows:
@@ -154,18 +153,25 @@ def split_rows(
 
 
 def _class_of(row: Row, model: TextModel) -> int | None:
-    if model.task == "causal-lm":
+    if not model.goal.labelled:
         return None
     if row.label is None:
         raise GradleakError("fine-tuning a classifier needs labels: give --label-column, or use --task lm")
-    return class_number(model, row.label)
+    return model.goal.label(model, row.text, row.label)
+
+
+def check_measured(model: TextModel) -> None:
+    """Refuse to train for a task of which nobody could say afterwards how well it was learned."""
+    if model.goal.quality is None:
+        known = enumerated([task.name for task in text_tasks() if task.quality is not None])
+        raise GradleakError(f"training is measured for {known}; {model.name} is loaded for {model.task}")
 
 
 def evaluate(
     model: TextModel, examples: Sequence[Example], batch_size: int, progress: Progress = SILENT
 ) -> dict[str, float]:
     """Accuracy, F1 and MCC of a classifier, the perplexity of a language model."""
-    if model.task == "causal-lm":
+    if model.goal.quality == "perplexity":
         return {"perplexity": round(perplexity(model, [tokens for tokens, _ in examples], batch_size), 4)}
     predicted: list[int] = []
     progress.begin("testing", len(examples))
@@ -242,16 +248,11 @@ class _Run:
         chosen = [self.examples[i] for i in order[number * size : (number + 1) * size]]
         torch.manual_seed(self.settings.seed + self.step)
         batch = self.model.pad([tokens for tokens, _ in chosen])
-        loss = self.model.loss(_targets(chosen, batch), ids=batch.ids, mask=batch.mask)
+        targets = self.model.goal.targets([number for _, number in chosen if number is not None], batch.ids)
+        loss = self.model.loss(targets, ids=batch.ids, mask=batch.mask)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.module.parameters(), CLIP)
         self.optimizer.param_groups[0]["lr"] = self.settings.lr * (1 - self.step / self.steps)
         self.optimizer.step()
         return float(loss.detach())
-
-
-def _targets(examples: Sequence[Example], batch: Batch) -> Tensor:
-    """The classes, or where there are none the tokens themselves."""
-    classes = [number for _, number in examples if number is not None]
-    return torch.tensor(classes, device=batch.ids.device) if classes else batch.ids

@@ -45,9 +45,7 @@ class Learner(ABC, Generic[Example]):
         """How good a model is on held-out examples: accuracy, F1 and MCC in percent, or perplexity."""
 
     def majority(self, model: Target, examples: Sequence[Example]) -> dict[str, float]:
-        """The quality of always predicting the commonest class; empty for language models."""
-        if model.task == "causal-lm":
-            return {}
+        """The quality of always predicting the commonest class; empty where there are no classes."""
         labels = [example.label for example in examples]
         common = Counter(labels).most_common(1)[0][0]
         return percent(classification_metrics(labels, [common] * len(labels), model.num_labels))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradleak.clients.text import Client, class_number
+from gradleak.clients.text import Client
 from gradleak.core.errors import GradleakError
 from gradleak.core.secret import Secret
 from gradleak.data.texts import Row
+from gradleak.models.base import Target
 from gradleak.models.text import TextModel
-from gradleak.training.finetune import evaluate
+from gradleak.training.finetune import check_measured, evaluate
 from gradleak.training.learner import Learner, percent
 from gradleak.training.perplexity import perplexity
 from gradleak.updates.client_rule import ClientRule
@@ -31,6 +32,7 @@ class TextLearner(Learner[TextExample]):
         self.rows, self.model = rows, model
 
     def pool(self, max_tokens: int) -> list[TextExample]:
+        check_measured(self.model)
         model, limit = self.model, min(max_tokens, self.model.max_length)
         frame = len(model.prefix) + len(model.suffix)
         encoded = model.tokenizer([row.text for row in self.rows], verbose=False)["input_ids"]
@@ -38,13 +40,13 @@ class TextLearner(Learner[TextExample]):
         for row, tokens in zip(self.rows, encoded, strict=True):
             if not frame < len(tokens) <= limit:
                 continue
-            if model.task == "causal-lm":
+            if not model.goal.labelled:
                 if len(tokens) > 1:  # one token has no next one to predict
                     examples.append(TextExample(row, tokens, 0))
             elif row.label is None:
                 raise GradleakError("the accuracy of a classifier needs labels in the data: give --label-column")
             else:
-                examples.append(TextExample(row, tokens, class_number(model, row.label)))
+                examples.append(TextExample(row, tokens, model.goal.label(model, row.text, row.label)))
         return examples
 
     def client(self, model: TextModel, rule: ClientRule, defenses: Sequence[str]) -> Client:
@@ -56,6 +58,9 @@ class TextLearner(Learner[TextExample]):
         )
 
     def quality(self, model: TextModel, examples: Sequence[TextExample]) -> dict[str, float]:
-        if model.task == "causal-lm":
+        if model.goal.quality == "perplexity":
             return {"perplexity": perplexity(model, [example.tokens for example in examples])}
         return percent(evaluate(model, [(example.tokens, example.label) for example in examples], 32))
+
+    def majority(self, model: Target, examples: Sequence[TextExample]) -> dict[str, float]:
+        return super().majority(model, examples) if self.model.goal.labelled else {}

@@ -212,7 +212,7 @@ class _Search:
         return _Rows(torch.stack(kept), torch.stack(norms), torch.empty(0), weights)
 
     def _weight(self, tokens: int) -> float:
-        return 1.0 if self.model.task == "classification" else float(tokens - 1)
+        return 1.0 if self.model.goal.one_per_text else float(tokens - 1)
 
     def _of_all_labels(self, sentences: Sequence[Sequence[int]]) -> Tensor:
         by_label = []
@@ -316,7 +316,7 @@ class _Search:
 
 
 def _labels(model: TextModel, update: Update) -> list[int] | None:
-    if model.task != "classification":
+    if not model.goal.labelled:
         return None
     known = update.known.labels
     return sorted(set(known)) if known else list(range(min(model.num_labels, MOST_LABELS)))

@@ -93,7 +93,7 @@ def clear_rows(update: Update, model: TextModel) -> Tensor | None:
     A language model's rows all take part in every prediction and show nothing this way.
     """
     table = update.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding))
-    if table is None or model.task == "causal-lm":
+    if table is None or model.goal.predicts_tokens:
         return None
     return present_rows(table)
 

@@ -28,7 +28,7 @@ def gather(update: Update, model: TextModel, attack: str, most: int) -> list[Kno
     size = known.size
     if not size:
         raise GradleakError(f"{attack} needs the batch size, which is not known")
-    needs_labels = model.task == "classification"
+    needs_labels = model.goal.labelled
     found = ["lengths"] if known.lengths is None else []
     found += ["labels"] if needs_labels and known.labels is None else []
     known_labels = _known_labels(update, model, size)
@@ -54,7 +54,7 @@ def _lengths(update: Update, model: TextModel, size: int) -> Iterator[list[int]]
 
 def _known_labels(update: Update, model: TextModel, size: int) -> list[int] | None:
     """The labels if they are known or plain to see; none for a language model; None if they must be guessed."""
-    if model.task != "classification":
+    if not model.goal.labelled:
         return []
     if update.known.labels is not None:
         return list(update.known.labels)

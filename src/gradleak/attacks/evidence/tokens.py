@@ -103,7 +103,7 @@ def tokens_of(
 
 def _head(model: TextModel, gradient: Update) -> Tensor | None:
     """The gradient of a language model's output layer, a row per token; None if it was not sent."""
-    if model.task != "causal-lm":
+    if not model.goal.predicts_tokens:
         return None
     output = model.adapter.output_layer
     tied = output.weight is model.adapter.token_embedding.weight

@@ -66,7 +66,9 @@ class Companions:
         ones = np.kron(np.eye(heads), np.ones((1, count)))
         wanted = np.concatenate([-self._own[number], np.ones(heads)])
         equations = np.concatenate([self._added, ones])
-        noise = np.concatenate([np.full(len(self._own[number]), self._noise[number]), np.full(heads, LEAST_WEIGHT**2)])
+        noise = np.concatenate(
+            [np.full(len(self._own[number]), self._noise[number]), np.full(heads, LEAST_WEIGHT**2)]
+        )
         try:
             weights, _ = nnls(equations, wanted, maxiter=20 * heads * count)
         except RuntimeError:  # it did not come to an end

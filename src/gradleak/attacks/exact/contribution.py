@@ -40,7 +40,7 @@ class Contribution:
 def sentence_gradient(model: TextModel, tokens: list[int], label: int | None, names: Collection[str]) -> Tensors:
     """The gradient of a single sentence's loss, of some parameters."""
     batch = model.pad([tokens])
-    targets = batch.ids if label is None else torch.tensor([label], device=model.device)
+    targets = model.goal.targets(None if label is None else [label], batch.ids)
     loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
     parameters = model.parameters()
     gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
@@ -77,7 +77,7 @@ def find_contribution(
     matrix = carrier.matrix.double()
     # The pseudo-inverse within the span: the span is known, so what lies outside it is noise and is left out.
     inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=least)
-    classes = range(model.num_labels) if model.task == "classification" else [None]
+    classes = model.goal.label_choices(model)
     looked_at = list(range(len(states))) if places is None else places
     fits: list[Contribution] = []
     for label in classes:
@@ -118,7 +118,7 @@ def add_up_to(model: TextModel, update: Tensors, span: Span, part: Part, sentenc
     carrier = part.carrier(update)
     if carrier is None:
         return False
-    classes = range(model.num_labels) if model.task == "classification" else [None]
+    classes = model.goal.label_choices(model)
     gradients = [sentence_gradient(model, s, label, [carrier.name]) for s in sentences for label in classes]
     own = [each.matrix for each in (part.carrier(gradient) for gradient in gradients) if each is not None]
     if not own:

@@ -60,7 +60,7 @@ def can_estimate(model: TextModel, undone: Undone) -> bool:
     adapter, tensors = model.adapter, undone.gradient.tensors
     manifest = undone.gradient.manifest
     hidden = hiding_defenses(manifest.defenses) or manifest.client.mode == "train"
-    if undone.errors is None or adapter.positions is None or model.task != "classification" or hidden:
+    if undone.errors is None or adapter.positions is None or not model.goal.one_per_text or hidden:
         return False
     tables = [adapter.parameter_of(adapter.token_embedding), adapter.parameter_of(adapter.positions)]
     return all(name in tensors for name in tables) and bool(_groups(model, undone))

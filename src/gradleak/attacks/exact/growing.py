@@ -93,7 +93,7 @@ class Growth:
         Where the first layer shows nothing, a prefix that likely tokens continue is not tried with all others unless
         `thorough`; `hurried` is then set, as some sentence may have been missed.
         """
-        self._hurry = not thorough and self.spans.inputs is None and self.model.task == "causal-lm"
+        self._hurry = not thorough and self.spans.inputs is None and self.model.goal.autoregressive
         self.hurried = False
         alive: list[Prefix] = []
         whole: list[Prefix] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.certify import Certificate
+from gradleak.models.tasks import SideName
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,8 @@ class Recovered:
     """A sentence with its special tokens, its certificate, and label and weight where the update shows them.
 
     `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once. `confidence` is for a
-    sentence whose certificate does not hold.
+    sentence whose certificate does not hold. Where an example is a pair of texts, `side` says which of them this is, and
+    `example` is the number of the pair, if the update proves which belong together.
     """
 
     tokens: list[int]
@@ -22,6 +24,8 @@ class Recovered:
     share: float | None = None
     whole: bool = True
     confidence: float = 0.5
+    side: SideName | None = None
+    example: int | None = None
 
 
 @dataclass

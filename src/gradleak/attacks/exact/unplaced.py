@@ -20,6 +20,7 @@ from gradleak.attacks.exact.flips import Energy, Frames, flip_gains
 from gradleak.attacks.spans.candidates import Choices
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
+from gradleak.models.text import TextModel
 
 # Below this energy the order is right: on a tiny ModernBERT right sentences had 1e-13, the nearest other 8e-6.
 IN_ORDER = 1e-9
@@ -36,6 +37,11 @@ AGREED = 2
 MOST_REPEATS = 4
 # Batches of up to so many sentences of equal length are thought of first where the batch size is not known.
 USUAL_SIZE = 4
+
+
+def search_for(model: TextModel) -> type[EncoderRecovery]:
+    """How sentences of an encoder are searched for: by whether its first layer sees where tokens stand."""
+    return EncoderRecovery if model.adapter.positions is not None else UnplacedRecovery
 
 
 class UnplacedRecovery(EncoderRecovery):
@@ -64,9 +70,7 @@ class UnplacedRecovery(EncoderRecovery):
                 break
         return False
 
-    def _among_companions(
-        self, tokens: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget
-    ) -> bool:
+    def _among_companions(self, tokens: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget) -> bool:
         """Whether a sentence was found that is made of what one of its tokens sees."""
         companions = Companions(self.model, self.mixed[0], mixed, tokens)
         if self.layer or not companions.usable or not lengths:

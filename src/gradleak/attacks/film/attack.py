@@ -82,7 +82,7 @@ class Film(Attack):
     at_once = 1
 
     def prepared(self, model: TextModel) -> Film:
-        if model.task != "causal-lm":
+        if not model.goal.autoregressive:
             raise GradleakError(
                 "film writes sentences with the attacked model, which must be a causal language model"
             )

@@ -29,7 +29,7 @@ class SampleGradients:
         self._unreached: set[str] = set()
         head = model.adapter.output_layer
         wanted = {id(model.parameters()[name]) for name in names}
-        plain = model.task == "causal-lm" and head.bias is None and id(head.weight) not in wanted
+        plain = model.goal.autoregressive and head.bias is None and id(head.weight) not in wanted
         plain = plain and model.adapter.logit_cap is None
         # An output layer whose own gradient is not asked for has a faster loss.
         self._table = head.weight.detach() if isinstance(head.weight, Tensor) and plain else None

@@ -135,7 +135,7 @@ class TextProblem(Problem):
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "read", step))
         batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
         targets = ids
-        if self.model.task == "classification":
+        if self.model.goal.labelled:
             targets = self._classes(len(ids), step) if classes is None else classes
         for some in self._gradients.parts(batch, targets):
             yield defend(some, defenses, self.model, generator)
@@ -156,7 +156,7 @@ class TextProblem(Problem):
         """Names and shapes of what a client sends, from a single update."""
         ids = self.auxiliary.sequences[:1]
         batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool))
-        targets = ids if self.model.task == "causal-lm" else torch.zeros(1, dtype=torch.long)
+        targets = self.model.goal.no_targets(ids.shape, self.model.num_labels)
         gradients = SampleGradients(self.model, trained).of(batch, targets)
         sent = defend(gradients, defenses, self.model, torch.Generator().manual_seed(0))
         return {name: tuple(tensor.shape[1:]) for name, tensor in sent.items()}

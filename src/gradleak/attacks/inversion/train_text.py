@@ -85,7 +85,7 @@ def usual_network(model: TextModel, **given: Any) -> NetworkSettings:
 
     A tenth of a large model's coordinates would be too many bins for the network after them.
     """
-    by_position = model.adapter.positions is not None and model.task == "causal-lm"
+    by_position = model.adapter.positions is not None and model.goal.autoregressive
     coordinates = sum(parameter.numel() for parameter in model.parameters().values())
     usual: dict[str, Any] = {
         "features": "structured" if by_position else "hashed",

@@ -39,5 +39,5 @@ def guess_distances(engine: Engine, model: TextModel, frame: Dummies, fixed: Ten
         row[places] = ids[torch.randint(len(ids), (int(places.sum()),), generator=generator)]
     tokens = tokens.to(fixed.device)
     embeds = torch.where(fixed[..., None], frame.embeds, model.embed(tokens).to(frame.embeds))
-    labels = torch.where(fixed, frame.labels, tokens) if model.task == "causal-lm" else frame.labels
+    labels = torch.where(fixed, frame.labels, tokens) if model.goal.autoregressive else frame.labels
     return engine.values(Dummies(embeds, frame.mask, labels, frame.target))

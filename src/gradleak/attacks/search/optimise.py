@@ -149,7 +149,7 @@ class MatchingSearch:
         """Move and replace the answers' tokens until nothing explains the updates better; zero rounds judge them."""
         chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
         best = self.dummies.with_embeds(self.best).take(chosen)
-        if self.model.task == "causal-lm":
+        if self.model.goal.autoregressive:
             best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self._nearest(best.embeds, chosen)))
         tokens, distances = polish(
             self.engine,
@@ -270,7 +270,7 @@ class MatchingSearch:
 
     def _relabel(self) -> None:
         """A language model's labels are its own input: let the dummy's nearest tokens be its labels."""
-        if self.model.task == "causal-lm":
+        if self.model.goal.autoregressive:
             tokens = self._nearest(self.dummies.embeds.detach())
             self.dummies.labels.copy_(torch.where(self.fixed, self.dummies.labels, tokens))
 
@@ -319,7 +319,7 @@ class MatchingSearch:
         current = self.dummies.row(row)
         guesses = current.repeat(len(orders))
         guesses.embeds[:, sentence, places] = current.embeds[0, sentence, moved]
-        if self.model.task == "causal-lm":
+        if self.model.goal.autoregressive:
             guesses.labels[:, sentence, places] = current.labels[0, sentence, moved]
         nll = torch.zeros(len(orders))
         if self.prior is not None:

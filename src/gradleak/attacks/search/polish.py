@@ -136,6 +136,6 @@ class _Frame:
         here = self.answer.row(row).repeat(len(tokens))
         fixed = self.fixed[row]
         embeds = torch.where(fixed[..., None], here.embeds, self.model.embed(tokens).to(here.embeds))
-        if self.model.task == "causal-lm":
+        if self.model.goal.autoregressive:
             here.labels.copy_(torch.where(fixed, here.labels, tokens))
         return here.with_embeds(embeds)

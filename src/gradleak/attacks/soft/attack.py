@@ -69,7 +69,7 @@ class Soft(Attack):
     at_once = 1
 
     def prepared(self, model: TextModel) -> Soft:
-        if model.task != "causal-lm":
+        if not model.goal.autoregressive:
             raise GradleakError("soft grows sentences from their beginnings: it needs a causal language model")
         return self
 

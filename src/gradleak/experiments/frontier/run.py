@@ -33,6 +33,7 @@ from gradleak.experiments.runner.plan import Planned
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.utility import Metric, Utility, UtilityResults, UtilitySpec
 from gradleak.models.base import Target
+from gradleak.models.tasks import UNLABELLED
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.scale import SCALES
 
@@ -111,7 +112,7 @@ def _joined(
     cost: UtilityResults,
     status: ExperimentStatus,
 ) -> Frontier:
-    metric: Metric = "perplexity" if model.task == "causal-lm" else spec.metric
+    metric: Metric = "perplexity" if model.task in UNLABELLED else spec.metric
     plain, seeds = cost.settings[0], cost.rounds.seeds
     points = mark_front(
         [make_point(*pair, plain, metric, seeds) for pair in zip(audits, cost.settings, strict=True)], metric

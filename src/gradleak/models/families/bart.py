@@ -30,7 +30,7 @@ def _side(kind: str, roles: dict[str, str]) -> Family:
         embedding_norm=f"{kind}.layernorm_embedding",
         layers=f"{kind}.layers",
         roles=roles,
-        head={"seq2seq": ()},
+        head={"seq2seq": ("lm_head",)},
         base=kind,
         layers_alone=None if kind == "encoder" else 1,  # further layers see what the encoder made of the source
         position_counter=f"{kind}.embed_positions",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gradleak.models.tasks import Task
+from gradleak.models.tasks import TASKS, Task, text_task
 
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
 
@@ -92,6 +92,11 @@ class Family:
     position_counter: str | None = None
     position_bias: str | None = None
 
+    def head_of(self, task: Task) -> tuple[str, ...]:
+        """Where the head of a task is."""
+        return self.head[text_task(task).head]
+
     @property
     def tasks(self) -> tuple[Task, ...]:
-        return tuple(self.head)
+        """What its models can be trained for: every task whose head is declared."""
+        return tuple(task for task in TASKS if text_task(task).head in self.head)

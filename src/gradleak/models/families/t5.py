@@ -29,7 +29,7 @@ def _side(kind: str, block: str, attention: dict[str, str]) -> Family:
         layers=f"{kind}.block",
         roles={**attention, **plain},
         variant=("is_gated_act", gated),
-        head={"seq2seq": ()},
+        head={"seq2seq": ("lm_head",)},
         base=kind,
         layers_alone=None if kind == "encoder" else 1,  # further layers see what the encoder made of the source
         position_bias="layer.0.SelfAttention",

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.models.tasks import text_task
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.recording import MODEL, RECORDABLE, Recorder, save_with
 
@@ -140,7 +141,7 @@ class _Server:
         """In what the mean of these replies differs from one client with all their sentences."""
         unequal = len({reply.sentences for reply in replies}) > 1
         notes = [UNEQUAL] if unequal and self.recorder.rule.local else []
-        return [*notes, TOKENS] if self.recorder.form.task == "causal-lm" else notes
+        return notes if text_task(self.recorder.form.task).one_per_text else [*notes, TOKENS]
 
 
 def together(replies: Sequence[Reply]) -> Reply:

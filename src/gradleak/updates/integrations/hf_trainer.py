@@ -23,6 +23,7 @@ from transformers import TrainerCallback
 from gradleak.core.errors import GradleakError
 from gradleak.models.load import save_model
 from gradleak.models.objective import task_of
+from gradleak.models.tasks import text_task
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.integrations.form import bare
 from gradleak.updates.integrations.optimizers import rule_of_optimizer
@@ -161,6 +162,6 @@ def _notes(args: Any) -> list[str]:
 
 
 def _token_note(model: Any, args: Any) -> list[str]:
-    if args.gradient_accumulation_steps == 1 or task_of(bare(model)) != "causal-lm":
+    if args.gradient_accumulation_steps == 1 or text_task(task_of(bare(model))).one_per_text:
         return []
     return ["Trainer takes the mean over all tokens of the accumulated mini-batches, not over the mini-batches"]

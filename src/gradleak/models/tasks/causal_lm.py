@@ -1,0 +1,75 @@
+"""Every token from those before it, by cross-entropy: what language models that write are trained for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, Label, TextTask
+
+if TYPE_CHECKING:
+    from gradleak.models.text import Batch, TextModel
+    from gradleak.updates.client_rule import ClientRule
+
+
+class CausalLM(TextTask):
+    name = head = "causal-lm"
+    meaning = "every token from those before it"
+    auto_class = "AutoModelForCausalLM"
+    suffixes = ("ForCausalLM", "LMHeadModel")
+    adapter_type = "CAUSAL_LM"
+    quality = "perplexity"
+    labelled = False
+    predicts_tokens = autoregressive = True
+
+    def label(self, model: TextModel, text: str, given: GivenLabel) -> Label:
+        raise NotImplementedError("a language model's texts have no labels")
+
+    def drawn_label(self, model: TextModel, text: str, rng: random.Random) -> Label:
+        raise NotImplementedError("a language model's texts have no labels")
+
+    def check_label(self, model: TextModel, label: Label) -> None:
+        """A manifest may hold classes that the model does not look at."""
+
+    def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
+        return ids
+
+    def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:
+        return torch.zeros(tuple(shape), dtype=torch.long)
+
+    def examples(
+        self,
+        model: TextModel,
+        texts: Sequence[str],
+        labels: Sequence[Label] | None,
+        rule: ClientRule,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Batch, Tensor]:
+        from gradleak.models.completion import completion_targets
+
+        batch = model.encode(texts)
+        if rule.loss == "completion":
+            return batch, completion_targets(model, texts, batch, rule.marker)
+        return batch, batch.ids
+
+    def outputs(self, model: TextModel) -> int:
+        return len(model.token_embedding)
+
+    def losses(self, logits: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        own = targets.reshape(mask.shape)[:, 1:]
+        losses = F.cross_entropy(logits[:, :-1].flatten(0, 1), own.flatten(), reduction="none").view(own.shape)
+        return losses, self._counted(targets, mask)
+
+    def predictions(self, targets: Tensor, mask: Tensor) -> int:
+        return int(self._counted(targets, mask).sum())
+
+    def _counted(self, targets: Tensor, mask: Tensor) -> Tensor:
+        return mask[:, 1:] & (targets.reshape(mask.shape)[:, 1:] != NOT_PREDICTED)
+
+
+CAUSAL_LM = CausalLM()
