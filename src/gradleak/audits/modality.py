@@ -156,6 +156,7 @@ class Truth(BaseModel, extra="forbid"):
     texts: list[str] | None = None
     images: list[str] | None = None
     labels: list[int] | None = None
+    targets: list[str] | None = Field(default=None, description="the second texts, where an example is a pair")
     secret: str | None = Field(
         default=None, description="of the client's dropout and noise: with it the same command makes the same update"
     )
@@ -166,7 +167,14 @@ class Truth(BaseModel, extra="forbid"):
             raise ValueError("it must hold texts or images")
         if self.labels is not None and len(self.labels) != len(self.examples):
             raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
+        if self.targets is not None and len(self.targets) != len(self.examples):
+            raise ValueError(f"it holds {len(self.targets)} targets for {len(self.examples)} texts")
         return self
+
+    @property
+    def compared(self) -> list[str]:
+        """All that a reconstruction is compared with: where an example is a pair, its second text too."""
+        return [*self.examples, *(self.targets or [])]
 
     @property
     def examples(self) -> list[str]:

@@ -80,10 +80,11 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
         labels = model.goal.labels(model, batch.texts, batch.labels)
-        return Truth(texts=batch.texts, labels=labels)
+        targets = batch.targets(model)
+        return Truth(texts=batch.texts, labels=labels if targets is None else None, targets=targets)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
-        classes = truth.labels if model.goal.labelled else None
+        classes = truth.targets if model.goal.paired else truth.labels if model.goal.labelled else None
         batch = TextBatch(truth.examples, None if classes is None else [*classes])
         model.encode(batch.texts)  # refuses what the model cannot read
         self.truth(batch, model)  # and classes that it does not have
@@ -100,23 +101,25 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def score(self, found: Reconstruction, truth: Truth, model: TextModel | None, metrics: Sequence[str]) -> Score:
         assert model is not None
-        return score(found, truth.examples, model, metrics=metrics)
+        return score(found, truth.examples, model, targets=truth.targets or (), metrics=metrics)
 
     def facts(self, trial: Attacked[TextBatch], model: TextModel, budget: Budget) -> dict[str, Any]:
         truth = self.truth(trial.batch, model)
         batch = model.encode(truth.examples)
         answer = trial.reconstruction
-        tokens = named(answer.bag, truth.examples, model) if "bag" in answer.found else None
+        whole = model.encode(truth.compared)
+        tokens = named(answer.bag, truth.compared, model) if "bag" in answer.found else None
         facts: dict[str, Any] = {
             "found": inferred_accuracy(answer, truth.labels, batch.lengths, tokens),
             "named": tokens,
-            "tokens": sum(batch.lengths),
-            "lost": sum(map(model.lost, batch.sentences())),
+            "tokens": sum(whole.lengths),
+            "lost": sum(map(model.lost, whole.sentences())),
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if truth.labels is not None or not model.goal.labelled:
-            facts["truth_distance"] = truth_distance(trial.update, truth.examples, truth.labels, model)
+        if trial.batch.labels is not None or not model.goal.labelled:
+            labels = model.goal.labels(model, truth.examples, trial.batch.labels)
+            facts["truth_distance"] = truth_distance(trial.update, truth.examples, labels, model)
         return facts | self._strength(trial)
 
     def _strength(self, trial: Attacked[TextBatch]) -> dict[str, float]:
@@ -141,7 +144,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
         There are fewer draws if the budget ends, and if it ends before the first, n-grams give that one.
         """
-        keys = [_key(trial) for trial in trials]
+        keys = [_key(trial, model) for trial in trials]
         different = {key: trial.update for key, trial in zip(keys, trials, strict=True)}
         # A draw has as many sentences as the attacker knows; where the attack named more, several make one guess.
         draws = {key: CONTROL_DRAWS * -(-key.sentences // (key.known.size or 1)) for key in different}
@@ -192,7 +195,7 @@ def _guessed_tokens(trial: Attacked[TextBatch], model: TextModel, budget: Budget
         common = supervised(lambda: frequent_tokens(model, len(bag), progress), budget) if bag else []
     except Stopped:
         return None
-    return named(common, trial.batch.texts, model)
+    return named(common, [*trial.batch.texts, *(trial.batch.targets(model) or ())], model)
 
 
 class ControlKey(NamedTuple):
@@ -200,16 +203,17 @@ class ControlKey(NamedTuple):
 
     seed: int
     texts: tuple[str, ...]
+    targets: tuple[str, ...]
     metrics: tuple[str, ...]
     sentences: int
     known: Known
 
 
-def _key(trial: Attacked[TextBatch]) -> ControlKey:
+def _key(trial: Attacked[TextBatch], model: TextModel) -> ControlKey:
     """Guessing may name as many sentences as the attack did."""
-    known = trial.update.known
+    known, targets = trial.update.known, tuple(trial.batch.targets(model) or ())
     sentences = max(len(trial.reconstruction.sentences), known.size or 1)
-    return ControlKey(trial.seed, tuple(trial.batch.texts), trial.spec.metrics, sentences, known)
+    return ControlKey(trial.seed, tuple(trial.batch.texts), targets, trial.spec.metrics, sentences, known)
 
 
 def _reached(key: ControlKey, draws: Sequence[Reconstruction], together: int, model: TextModel) -> ControlScores:
@@ -218,7 +222,7 @@ def _reached(key: ControlKey, draws: Sequence[Reconstruction], together: int, mo
     for first in range(0, len(draws) - together + 1, together):
         sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
         guess = Reconstruction(sentences=sentences[: key.sentences])
-        scored.append(score(guess, key.texts, model, metrics=key.metrics))
+        scored.append(score(guess, key.texts, model, targets=key.targets, metrics=key.metrics))
     pieces = total([pair.pieces for guess in scored for pair in guess.pairs])
     return ControlScores(mean_scores([guess.metrics for guess in scored]), pieces)
 

@@ -31,6 +31,7 @@ class Client(Sender):
         """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
         Classification needs one label per text: a class number, or a class name of the model's config.
+        For an encoder-decoder the labels are the targets, a text each.
         """
         if not texts:
             raise GradleakError("a client needs at least one text")
@@ -38,5 +39,7 @@ class Client(Sender):
         task = self.model.goal
         known = task.labels(self.model, texts, labels)
         batch, targets = task.examples(self.model, texts, known, self.rule, generator(secret.child("targets")))
-        facts = {"batch_size": len(texts), "labels": known, "lengths": batch.lengths}
+        # The second text of a pair is as private as the first.
+        granted = None if task.paired else known
+        facts = {"batch_size": len(texts), "labels": granted, "lengths": batch.lengths}
         return self.send(batch, targets, secret, facts)

@@ -16,7 +16,7 @@ from gradleak.core.registry import suggest
 
 BUILT_IN = "builtin"
 KINDS = (".txt", ".csv", ".tsv", ".jsonl")
-_TEXT_NAMES = ("text", "sentence", "content", "review")
+_TEXT_NAMES = ("text", "sentence", "content", "review", "source")
 _LABEL_NAMES = ("label", "labels", "target", "class")
 
 

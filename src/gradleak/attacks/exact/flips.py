@@ -93,10 +93,12 @@ def descend(
     budget: Budget,
     enough: float = PROMISING,
     tries: Tries | None = None,
+    first: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Flip tokens of (starts, positions) picks until no flip helps; the tokens and energies reached.
 
     An energy up to `enough` is not lowered further. `tries` gives what is tried in a step, if not the best flips.
+    With `first` the descent ends with the first that gets there.
     """
     tries = tries or best_flips
     everyone = torch.arange(len(picks), device=picks.device)
@@ -104,7 +106,7 @@ def descend(
     stuck = torch.zeros_like(values, dtype=torch.bool)
     for _ in range(STEPS):
         active = ((values > enough) & ~stuck).nonzero()[:, 0]
-        if not len(active) or budget.tick():
+        if not len(active) or budget.tick() or (first and bool((values <= enough).any())):
             break
         tried = tries(energy, frames, picks[active], active)
         ids = frames.ids(tried, active)

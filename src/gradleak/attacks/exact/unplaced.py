@@ -33,6 +33,8 @@ FEW_STARTS, MOST_STARTS = 2, 32
 LENGTHS_AT_ONCE = 2
 # Tokens that must see the same tokens before these are taken for a sentence.
 AGREED = 2
+# Starts for every length of such a sentence.
+GROUP_STARTS = 8
 # A sentence of known tokens is looked for with up to so many (less one) of them repeated.
 MOST_REPEATS = 4
 # Batches of up to so many sentences of equal length are thought of first where the batch size is not known.
@@ -50,49 +52,56 @@ class UnplacedRecovery(EncoderRecovery):
     enough = promising = IN_ORDER
     first_starts, most_starts = FEW_STARTS, MOST_STARTS
 
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._groups: list[Tensor] | None = None  # tokens of single sentences that are still to be put in order
+
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
         tokens, fits = self._fits(inputs)
-        inner = tokens[fits.any(dim=1) & ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))]
+        inner = self._inner(tokens[fits.any(dim=1)])
+        if self._groups is None and self.before[1] is not None and len(inner):
+            self._groups = self._companions(tokens, self.before[1], budget)
         self.bag = dict.fromkeys(inner.tolist(), 1.0)
         lengths = self._possible_lengths() if len(inner) else []
-        return self._among_companions(tokens[fits.any(dim=1)], lengths, mixed, starts, budget) or self._among(
-            inner, lengths, mixed, starts, budget
-        )
+        while self._groups and self.before[1] is not None:
+            own = self._groups.pop(0)
+            least = len(own) + len(self.model.prefix) + len(self.model.suffix)
+            near = [n for n in sorted(lengths) if n >= least][:MOST_REPEATS]
+            # What was removed left rounding, so sentences are looked for in the update as it was.
+            if self._among(own, near, self.before[1], GROUP_STARTS, budget, first=True):
+                return True
+        return self._among(inner, lengths, mixed, starts, budget)
 
-    def _among(self, inner: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget) -> bool:
+    def _among(
+        self, inner: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget, first: bool = False
+    ) -> bool:
         """Whether a sentence of some of these tokens was found."""
-        for first in range(0, len(lengths), LENGTHS_AT_ONCE):
-            some = lengths[first : first + LENGTHS_AT_ONCE]
+        for number in range(0, len(lengths), LENGTHS_AT_ONCE):
+            some = lengths[number : number + LENGTHS_AT_ONCE]
             choices = Choices.anywhere(self.model, inner, max(some))
-            if self._search(choices, some, mixed, starts, budget):
+            if self._search(choices, some, mixed, starts, budget, first):
                 return True
             if budget.over:
                 break
         return False
 
-    def _among_companions(self, tokens: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget) -> bool:
-        """Whether a sentence was found that is made of what one of its tokens sees."""
+    def _companions(self, tokens: Tensor, mixed: Span, budget: Budget) -> list[Tensor]:
+        """The sets of tokens that several tokens see alike, those first that most agree on: sentences, but for order."""
         companions = Companions(self.model, self.mixed[0], mixed, tokens)
-        if self.layer or not companions.usable or not lengths:
-            return False
-        special = torch.tensor(self._special, device=tokens.device)
-        inner = (~torch.isin(tokens, special)).nonzero()[:, 0]
+        if self.layer or not companions.usable:
+            return []
         votes: Counter[tuple[int, ...]] = Counter()
-        for number in inner[torch.randperm(len(inner), generator=self.generator)].tolist():
+        for number in torch.isin(tokens, self._inner(tokens)).nonzero()[:, 0].tolist():
             if budget.over:
                 break
             seen = companions.of(number)
-            if seen is None or len(seen) == len(tokens):
-                continue
-            votes[tuple(seen.tolist())] += 1
-            if votes[tuple(seen.tolist())] != AGREED:
-                continue
-            own = seen[~torch.isin(seen, special)]
-            least = len(own) + len(self.model.prefix) + len(self.model.suffix)
-            near = [n for n in sorted(lengths) if n >= least][:MOST_REPEATS]
-            if self._among(own, near, mixed, starts, budget):
-                return True
-        return False
+            if seen is not None and len(seen) < len(tokens):
+                votes[tuple(self._inner(seen).tolist())] += 1
+        return [torch.tensor(own, device=tokens.device) for own, n in votes.most_common() if n >= AGREED]
+
+    def _inner(self, tokens: Tensor) -> Tensor:
+        """Those of the tokens that the tokenizer does not put around every text."""
+        return tokens[~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))]
 
     def _longest(self) -> int | None:
         return 1  # what a token looks like at the first position it looks like everywhere

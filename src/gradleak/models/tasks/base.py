@@ -110,10 +110,6 @@ class TextTask(ABC):
         batch = model.encode(texts)
         return batch, self.targets(labels, batch.ids)
 
-    def texts(self, model: TextModel, texts: Sequence[str], labels: Sequence[Label] | None) -> list[str]:
-        """All private texts of some examples, which a reconstruction is compared with."""
-        return list(texts)
-
     def inputs(self, model: TextModel, targets: Tensor | None, sentences: int) -> dict[str, Tensor]:
         """What the model is given beside the tokens of so many sentences, if its inputs depend on the targets."""
         return {}

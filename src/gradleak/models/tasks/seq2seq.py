@@ -49,9 +49,6 @@ class Seq2Seq(TextTask):
         if len(label) > model.max_length:
             raise GradleakError(f"a target has {len(label)} tokens; {model.name} takes at most {model.max_length}")
 
-    def texts(self, model: TextModel, texts: Sequence[str], labels: Sequence[Label] | None) -> list[str]:
-        return [*texts, *(model.decode(label) for label in labels or () if isinstance(label, tuple))]
-
     def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
         rows = [label for label in labels or () if isinstance(label, tuple)]
         width = max(len(row) for row in rows)
