@@ -207,7 +207,7 @@ def _like_t5(kind: str, **further: Any) -> Callable[[int, int, int], Any]:
 
 CONFIGS |= {
     "t5": _like_t5("T5Config"),
-    "mt5": _like_t5("MT5Config", feed_forward_proj="gated-gelu", tie_word_embeddings=False),  # as Flan-T5 has them
+    "mt5": _like_t5("MT5Config", feed_forward_proj="gated-gelu"),
     "umt5": _like_t5("UMT5Config", feed_forward_proj="gated-gelu"),
     "bart": lambda vocabulary, layers, width: transformers.BartConfig(
         vocab_size=vocabulary, d_model=width, encoder_layers=layers, decoder_layers=layers,

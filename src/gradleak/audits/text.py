@@ -24,7 +24,8 @@ from gradleak.core.seeds import derive_seed
 from gradleak.core.supervision import supervised
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
-from gradleak.data.texts import Row
+from gradleak.data.texts import BUILT_IN, Row
+from gradleak.models.tasks.seq2seq import NO_TARGET
 from gradleak.models.text import TextModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
@@ -70,6 +71,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return {"data_rows": len(data), "labels": drawn if model.goal.labelled else "none"}
 
     def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
+        if model.goal.paired and spec.data == BUILT_IN:  # its labels are classes
+            raise GradleakError(NO_TARGET)
         return draw_texts(
             data, model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed, max_tokens=spec.max_tokens,
             window=spec.window,

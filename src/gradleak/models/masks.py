@@ -66,7 +66,7 @@ def given(model: TextModel, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
 
 @contextmanager
 def placed(model: TextModel, positions: Tensor | None) -> Iterator[dict[str, Any]]:
-    """Positions, (1, tokens), as arguments of the model; into models that count themselves they are put on the way."""
+    """Positions, (1, tokens), as arguments of the model; put in on the way where a model counts them itself."""
     adapter = model.adapter
     if positions is None or not adapter.counts_positions:
         yield {} if positions is None else {"position_ids": positions}

@@ -57,6 +57,10 @@ class Target(Side):
         self.prefix = [start_token(model), *model.prefix]
         self.suffix = model.suffix[:-1]  # what is predicted last is not read
 
+    @property
+    def reads_last(self) -> bool:
+        return False
+
     def run(self, **inputs: Any) -> Any:
         given = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs)
         table = self.token_embedding

@@ -172,6 +172,11 @@ class TextModel(Target):
         return {role: part.tensor_names for role, part in self.adapter.parts[number - 1].items()}
 
     @property
+    def reads_last(self) -> bool:
+        """Whether a sentence's last token is read; a language model only predicts it, so it leaves no trace."""
+        return not self.goal.autoregressive
+
+    @property
     def has_adapters(self) -> bool:
         """Whether LoRA's factors are what is trained."""
         return any(".lora_A." in name for name in self.parameters())
@@ -351,6 +356,14 @@ def text_target(model: Target, what: str) -> TextModel:
     if not isinstance(model, TextModel):
         raise GradleakError(f"{what} is for text models; {model.name} reads {model.examples}")
     return model
+
+
+def refuse_pairs(model: TextModel, what: str) -> None:
+    """Refuse a model that reads pairs of texts, for what looks for one text an example."""
+    if model.goal.paired:
+        raise GradleakError(
+            f"{what} looks for one text an example, those of {model.name} are pairs; exact, bag and auto read both"
+        )
 
 
 def _adapters(module: nn.Module) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def score(
      'token_accuracy']
     """
     chosen = choose_metrics("text", metrics)
-    sides: list[SideName | None] = [*["source"] * len(texts), *["target"] * len(targets)] if targets else [None] * len(texts)
+    sides: list[SideName | None] = (
+        [*["source"] * len(texts), *["target"] * len(targets)] if targets else [None] * len(texts)
+    )
     texts = [*texts, *targets]
     rows = [model.inner(row) for row in model.encode(texts).sentences()]
     tokens = [model.content(row) for row in rows]

@@ -47,13 +47,13 @@ def grow(model: TextModel, update: Update, budget: Budget, show: Callable[[str],
     learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
     grown = growth.run(budget, show)
-    if growth.hurried and len(_states(grown, learned)) < mixed_span.rank and not budget.over:
+    if growth.hurried and len(states_of(grown, learned)) < mixed_span.rank and not budget.over:
         grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.reasons.append(Reason(kind="prefixes-overflow"))
         return Grown(outcome=outcome)
-    shared = _states(grown, learned)
+    shared = states_of(grown, learned)
     outcome.complete = len(shared) >= mixed_span.rank and not budget.over
     if not outcome.complete and not budget.over:
         numbers = {"told": len(shared), "rank": mixed_span.rank}
@@ -68,7 +68,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     if mixed_span is None:
         return outcome
     learned = model.adapter.positions is not None
-    shared = _states(grown, learned)
+    shared = states_of(grown, learned)
     if outcome.complete and model.goal.one_per_text and not any(prefix.start for prefix in grown):
         # States can be so alike that the rank does not count them all, and a sentence that is the beginning of
         # another has no states of its own.
@@ -100,7 +100,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     return outcome
 
 
-def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
+def states_of(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
     """How many tokens have each state: every state adds a dimension to the update."""
     return Counter(state for prefix in grown for state in prefix.states(learned))
 

@@ -78,6 +78,12 @@ class Frames:
         for back, token in enumerate(reversed(model.suffix), start=1):
             self.fixed.scatter_(1, lengths[:, None] - back, token)
 
+    def in_order(self, rows: Tensor) -> Tensor:
+        """Picks of these rows that take the choices one after the other; some twice where there are more places."""
+        free, choices = self.free[rows].long(), self.choices.tokens.shape[1]
+        number = (free.cumsum(dim=1) - 1).clamp_min(0)
+        return (number * choices // free.sum(dim=1, keepdim=True).clamp_min(1)).clamp_max(choices - 1)
+
     def ids(self, picks: Tensor, rows: Tensor) -> Tensor:
         """Tokens of picks (rows, ..., positions) for these rows."""
         places = torch.arange(picks.shape[-1], device=picks.device)

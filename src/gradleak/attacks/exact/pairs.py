@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import torch
 
-from gradleak.attacks.exact.decoders import grow
+from gradleak.attacks.exact.decoders import Grown, grow, states_of
 from gradleak.attacks.exact.encoders import recover_encoder
+from gradleak.attacks.exact.growing import Prefix
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.exact.unplaced import search_for
 from gradleak.attacks.spans.certify import Certifier
@@ -54,14 +55,28 @@ def _targets(model: TextModel, update: Update, budget: Budget, show: Callable[[s
     if found.span is None:
         return found.outcome
     certifier = Certifier(side, update, (found.span, found.following))
-    for prefix in found.prefixes:
+    grown, single = _without_echoes(found, learned=side.adapter.positions is not None)
+    for prefix in grown:
         written = [*prefix.tokens[1:], *model.suffix[-1:]]
         begun = list(prefix.tokens[: len(side.prefix)]) == side.prefix
         # Every state that the update holds is some prefix's, so these are whole: nothing else was read.
-        whole = found.outcome.complete and begun and bool(model.suffix)
+        whole = found.outcome.complete and single and begun and bool(model.suffix)
         certificate = certifier.check(list(prefix.tokens), prefix.start)
         found.outcome.sentences.append(Recovered(written, certificate, whole=whole, side="target"))
     return found.outcome
+
+
+def _without_echoes(found: Grown, learned: bool) -> tuple[list[Prefix], bool]:
+    """The prefixes that were grown, and whether the update has a dimension for each of their states.
+
+    Without learned positions a token after itself can look so much like the token before that both fit. Where there
+    are more states than dimensions, such echoes at the ends of prefixes are left out.
+    """
+    assert found.span is not None
+    if len(states_of(found.prefixes, learned)) <= found.span.rank:
+        return found.prefixes, True
+    kept = [prefix for prefix in found.prefixes if len(set(prefix.tokens[-2:])) == len(prefix.tokens[-2:])]
+    return kept, len(states_of(kept, learned)) <= found.span.rank
 
 
 def _of_encoder(update: Update, model: TextModel) -> Update:

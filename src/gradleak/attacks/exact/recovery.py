@@ -14,8 +14,8 @@ class Recovered:
     """A sentence with its special tokens, its certificate, and label and weight where the update shows them.
 
     `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once. `confidence` is for a
-    sentence whose certificate does not hold. Where an example is a pair of texts, `side` says which of them this is, and
-    `example` is the number of the pair, if the update proves which belong together.
+    sentence whose certificate does not hold. Where an example is a pair of texts, `side` says which of them this is,
+    and `example` is the number of the pair, if the update proves which belong together.
     """
 
     tokens: list[int]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 
 import torch
 from torch import Tensor
@@ -68,36 +67,47 @@ class UnplacedRecovery(EncoderRecovery):
             least = len(own) + len(self.model.prefix) + len(self.model.suffix)
             near = [n for n in sorted(lengths) if n >= least][:MOST_REPEATS]
             # What was removed left rounding, so sentences are looked for in the update as it was.
-            if self._among(own, near, self.before[1], GROUP_STARTS, budget, first=True):
+            if self._among(own, near, self.before[1], GROUP_STARTS, budget, ordered=True):
                 return True
         return self._among(inner, lengths, mixed, starts, budget)
 
     def _among(
-        self, inner: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget, first: bool = False
+        self, inner: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget, ordered: bool = False
     ) -> bool:
-        """Whether a sentence of some of these tokens was found."""
+        """Whether a sentence of some of these tokens was found; they may be in their likely order."""
         for number in range(0, len(lengths), LENGTHS_AT_ONCE):
             some = lengths[number : number + LENGTHS_AT_ONCE]
             choices = Choices.anywhere(self.model, inner, max(some))
-            if self._search(choices, some, mixed, starts, budget, first):
+            if self._search(choices, some, mixed, starts, budget, ordered):
                 return True
             if budget.over:
                 break
         return False
 
     def _companions(self, tokens: Tensor, mixed: Span, budget: Budget) -> list[Tensor]:
-        """The sets of tokens that several tokens see alike, those first that most agree on: sentences, but for order."""
+        """The sets of tokens that several tokens see alike, those first that most agree on, each in its likely order.
+
+        They are sentences, but for tokens that occur several times.
+        """
         companions = Companions(self.model, self.mixed[0], mixed, tokens)
         if self.layer or not companions.usable:
             return []
-        votes: Counter[tuple[int, ...]] = Counter()
+        views: dict[tuple[int, ...], list[list[float]]] = {}
         for number in torch.isin(tokens, self._inner(tokens)).nonzero()[:, 0].tolist():
             if budget.over:
                 break
             seen = companions.of(number)
-            if seen is not None and len(seen) < len(tokens):
-                votes[tuple(self._inner(seen).tolist())] += 1
-        return [torch.tensor(own, device=tokens.device) for own, n in votes.most_common() if n >= AGREED]
+            if seen is not None:
+                views.setdefault(tuple(seen.tokens), []).append(seen.distances)
+        agreed = sorted((own for own in views if len(views[own]) >= AGREED), key=lambda own: -len(views[own]))
+        ordered = []
+        for own in agreed:
+            distances = torch.tensor(views[own])
+            places = (distances - distances.mean(dim=1, keepdim=True)).median(dim=0).values
+            ordered.append(
+                self._inner(tokens[torch.tensor(own, device=tokens.device)[places.argsort().to(tokens.device)]])
+            )
+        return ordered
 
     def _inner(self, tokens: Tensor) -> Tensor:
         """Those of the tokens that the tokenizer does not put around every text."""

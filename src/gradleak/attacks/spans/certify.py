@@ -121,7 +121,7 @@ def shows_every_token(model: TextModel, layer: int) -> bool:
     its keys and values a direction per head.
     """
     last = layer == len(model.adapter.parts) - 1 and not model.adapter.shared  # a shared layer runs before that too
-    return model.goal.autoregressive or not last
+    return model.goal.autoregressive or model.goal.paired or not last
 
 
 def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:

@@ -53,14 +53,14 @@ class Family:
     `rules` names for further classes of modules how gradients are read off them: a function as those of
     `gradleak.matching.rules`, or where it is, "module:function". Common layers need none, and what has none is
     matched by plain autograd, which is slow. `refused` are parts that some models have and that are not supported,
-    with what is said of them. `variant` names an entry of the configuration and the roles that are elsewhere in models
-    where it is true.
+    with what is said of them. `variant` names an entry of the configuration, and the roles that are elsewhere in
+    models where it is true.
 
-    An encoder-decoder reads two texts. Its `sides` are two families, of the encoder and of the decoder; their `base` is
-    the module that runs, and all paths are still relative to `base_model`. Only the first `layers_alone` layers of a
-    side see nothing but its own text. Models that count positions themselves and cannot be told them have a module
-    where ours can be put in: `position_counter` is a table, `position_bias` a layer's attention whose scores depend on
-    how far apart tokens stand.
+    An encoder-decoder reads two texts. Its `sides` are two families, of the encoder and of the decoder; their `base`
+    is the module that runs, and all paths are still relative to `base_model`. Only the first `layers_alone` layers of
+    a side see nothing but its own text. Models that count positions themselves and cannot be told them have a module
+    where ours can be put in: `position_counter` is a table, `position_bias` a layer's attention whose scores depend
+    on how far apart tokens stand.
     """
 
     name: str
