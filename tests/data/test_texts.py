@@ -104,3 +104,25 @@ def test_anything_else_is_rows_or_a_clear_error(tmp_path_factory, content, suffi
     else:
         assert rows
         assert all(row.text.strip() for row in rows)
+
+
+def test_labels_of_every_task(tmp_path):
+    """Numbers, several classes, tags of words, and words as a list."""
+    lines = tmp_path / "data.jsonl"
+    lines.write_text(
+        '{"text": "a", "label": 0.5}\n{"text": "b", "label": [0, "x"]}\n{"text": "c", "label": "x;y"}\n'
+        '{"text": "d", "label": [1.0, 0.0]}\n{"text": ["e", "f"], "label": [1, 2]}\n'
+    )
+    labels = [(row.text, row.label) for row in read_data(lines)]
+    assert labels == [("a", 0.5), ("b", (0, "x")), ("c", "x;y"), ("d", (1.0, 0.0)), ("e f", (1, 2))]
+    table = tmp_path / "data.csv"
+    table.write_text("text,label\na,-0.25\nb,0;2\nc,O B-PER\nd,3\n")
+    assert [row.label for row in read_data(table)] == [-0.25, "0;2", "O B-PER", 3]
+
+
+@pytest.mark.parametrize("text", ['["two words", "x"]', "[1]", "{}"])
+def test_lists_that_are_no_words_are_refused(tmp_path, text):
+    lines = tmp_path / "data.jsonl"
+    lines.write_text(f'{{"text": {text}, "label": 1}}\n')
+    with pytest.raises(GradleakError, match="is not a text"):
+        read_data(lines)

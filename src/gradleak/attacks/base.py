@@ -18,7 +18,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
 from gradleak.core.text import counted
 from gradleak.data.pictures import Pictures
-from gradleak.models.tasks import Modality, SideName
+from gradleak.models.tasks import Label, Modality, SideName
 from gradleak.updates.update import Update
 
 
@@ -69,7 +69,10 @@ class Reconstruction(BaseModel):
 
     sentences: list[Sentence] = Field(default_factory=list, description="of a text model's update")
     images: list[str] = Field(default_factory=list, description="of an image model's update: PNGs as data URIs")
-    labels: list[int] | None = Field(default=None, description="classes: known to the attack or found by it")
+    labels: list[Label] | None = Field(
+        default=None,
+        description="classes, or what else the task learns of a text: known to the attack or found by it",
+    )
     lengths: list[int] | None = Field(default=None, description="token counts: known to the attack or found by it")
     found: list[str] = Field(default_factory=list, description="which of these the attack found by itself")
     bag: dict[str, float] = Field(default_factory=dict, description="tokens with the attack's score for each")

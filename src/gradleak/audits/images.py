@@ -74,9 +74,9 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         return Truth(images=batch.uris(), labels=list(batch.labels))
 
     def batch(self, truth: Truth, model: ImageModel) -> Pictures:
-        if truth.labels is None:
+        if truth.classes is None:
             raise GradleakError(f"the truth needs a label for each of its {len(truth.examples)} images")
-        pictures = Pictures(from_uris(truth.examples), tuple(truth.labels))
+        pictures = Pictures(from_uris(truth.examples), tuple(truth.classes))
         model.check_shape(pictures.shape)
         model.check_labels(pictures.labels)
         return pictures
@@ -91,7 +91,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         return ImageLearner(data.private)
 
     def score(self, found: Reconstruction, truth: Truth, model: ImageModel | None, metrics: Sequence[str]) -> Score:
-        return score_images(found, Pictures(from_uris(truth.examples), tuple(truth.labels or ())), metrics=metrics)
+        return score_images(found, Pictures(from_uris(truth.examples), tuple(truth.classes or ())), metrics=metrics)
 
     def facts(self, trial: Attacked[Pictures], model: ImageModel, budget: Budget) -> dict[str, Any]:
         return {"found": inferred_accuracy(trial.reconstruction, trial.batch.labels)}

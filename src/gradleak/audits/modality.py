@@ -21,6 +21,7 @@ from gradleak.core.registry import Registry
 from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
 from gradleak.models.base import Target
+from gradleak.models.tasks import Label
 from gradleak.scoring.metrics import choose_metrics
 from gradleak.scoring.named import Named
 from gradleak.scoring.pieces import Pieces
@@ -155,7 +156,7 @@ class Truth(BaseModel, extra="forbid"):
 
     texts: list[str] | None = None
     images: list[str] | None = None
-    labels: list[int] | None = None
+    labels: list[Label] | None = None
     targets: list[str] | None = Field(default=None, description="the second texts, where an example is a pair")
     secret: str | None = Field(
         default=None, description="of the client's dropout and noise: with it the same command makes the same update"
@@ -179,6 +180,12 @@ class Truth(BaseModel, extra="forbid"):
     @property
     def examples(self) -> list[str]:
         return (self.texts if self.images is None else self.images) or []
+
+    @property
+    def classes(self) -> list[int] | None:
+        """The labels if each is one class; None if not, or if there are none."""
+        classes = [label for label in self.labels or () if isinstance(label, int)]
+        return classes if self.labels is not None and len(classes) == len(self.labels) else None
 
     @property
     def modality(self) -> str:

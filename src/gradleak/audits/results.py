@@ -18,7 +18,7 @@ from gradleak.core.show import data_frame, html_table
 from gradleak.core.text import counted
 from gradleak.models.base import Target
 from gradleak.models.selection import count_parameters, share_of
-from gradleak.models.tasks import MODALITY_OF, Modality, TargetTask
+from gradleak.models.tasks import MODALITY_OF, Label, Modality, TargetTask
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.membership import Confirmed, TrialCandidates
 from gradleak.scoring.metrics import counts_of, figure, format_score, labels_of
@@ -110,7 +110,7 @@ class Trial(_Model):
     truth: list[str] = Field(
         description="the private texts, or images as PNGs in data URIs; empty where the truth is not known"
     )
-    labels: list[int] | None
+    labels: list[Label] | None
     reconstruction: Reconstruction
     pairs: list[Pair] = Field(
         description="true sentences with the reconstruction assigned to each; without a truth what was read back"

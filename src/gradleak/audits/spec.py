@@ -53,7 +53,10 @@ class AuditSpec(BaseModel):
 
     model: str = setting("minilm", "built-in name, Hugging Face folder or hub id", "model")
     task: TaskName | None = setting(
-        None, "classification, or causal-lm (lm for short); default: by the model", "loading"
+        None,
+        "classification, multi-label, regression, token-classification, masked-lm or causal-lm (lm for short); "
+        "default: by the model",
+        "loading",
     )
     num_labels: int | None = setting(None, "classes of a newly drawn head", "loading", ge=2)
     lora: str | None = setting(

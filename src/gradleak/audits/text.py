@@ -67,7 +67,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return digest.hexdigest()[:32]
 
     def about(self, data: Rows, model: TextModel) -> dict[str, Any]:
-        drawn = "drawn" if any(row.label is None for row in data) else "given"
+        drawn = "given" if all(model.goal.takes(row.label) for row in data) else "drawn"
         return {"data_rows": len(data), "labels": drawn if model.goal.labelled else "none"}
 
     def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
@@ -120,7 +120,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if trial.batch.labels is not None or not model.goal.labelled:
+        given = trial.batch.labels is not None or not model.goal.labelled
+        if given and not model.goal.draws_targets:
             labels = model.goal.labels(model, truth.examples, trial.batch.labels)
             facts["truth_distance"] = truth_distance(trial.update, truth.examples, labels, model)
         return facts | self._strength(trial)

@@ -21,8 +21,13 @@ def read_truth(path: Path) -> Truth:
     check_place(path)
     if path.suffix.lower() != ".json":
         rows = read_data(path)
-        labels = [row.label for row in rows if isinstance(row.label, int)]
-        if len(labels) not in (0, len(rows)) or any(isinstance(row.label, str) for row in rows):
-            raise GradleakError(f"{path}: the labels of a truth are class numbers, one for every text or none")
-        return Truth(texts=[row.text for row in rows], labels=labels or None)
+        labels = [row.label for row in rows if row.label is not None]
+        if len(labels) not in (0, len(rows)) or not all(map(_is_numbers, labels)):
+            raise GradleakError(f"{path}: the labels of a truth are numbers or lists of them, for every text or none")
+        return Truth.model_validate({"texts": [row.text for row in rows], "labels": labels or None})
     return read_model(path, Truth, "a truth file")
+
+
+def _is_numbers(label: object) -> bool:
+    each = label if isinstance(label, tuple) else (label,)
+    return all(isinstance(value, int | float) for value in each)

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradleak.core import assets
+from gradleak.core.asset_list import ASSETS
 from gradleak.core.console import SafeConsole
 from gradleak.core.errors import GradleakError
 from gradleak.core.output import say
@@ -20,7 +21,7 @@ def print_assets() -> None:
     table = Table()
     for heading in ("asset", "what", "licence", "size", "cached", "sources"):
         table.add_column(heading, justify="right" if heading == "size" else "left")
-    for asset in assets.ASSETS.values():
+    for asset in ASSETS.values():
         table.add_row(
             asset.name,
             asset.summary,

@@ -30,16 +30,20 @@ class Client(Sender):
     ) -> Update:
         """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
-        Classification needs one label per text: a class number, or a class name of the model's config.
-        For an encoder-decoder the labels are the targets, a text each.
+        Tasks with labels need one per text: a class by number or by its name in the model's config, a number for
+        regression, a list of classes for multi-label, a tag for each word for token-classification, and for seq2seq
+        the target, a text.
         """
         if not texts:
             raise GradleakError("a client needs at least one text")
         secret = secret or Secret.draw()
         task = self.model.goal
-        known = task.labels(self.model, texts, labels)
-        batch, targets = task.examples(self.model, texts, known, self.rule, generator(secret.child("targets")))
-        # The second text of a pair is as private as the first.
-        granted = None if task.paired else known
-        facts = {"batch_size": len(texts), "labels": granted, "lengths": batch.lengths}
+        own = task.labels(self.model, texts, labels)
+        batch, targets = task.examples(self.model, texts, own, self.rule, generator(secret.child("targets")))
+        facts = {
+            "batch_size": len(texts),
+            # The second text of a pair is as private as the first.
+            "labels": None if task.paired else task.known_labels(self.model, texts, own),
+            "lengths": batch.lengths,
+        }
         return self.send(batch, targets, secret, facts)

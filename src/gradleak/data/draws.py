@@ -72,8 +72,14 @@ def draw_images(private: Pictures, batch_size: int, trials: int, seed: int) -> l
 def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBatch:
     labels: list[GivenLabel] | None = None
     if model.goal.labelled:
-        labels = [model.goal.drawn_label(model, row.text, rng) if row.label is None else row.label for row in rows]
+        labels = [_label(row, model, rng) for row in rows]
     return TextBatch([row.text for row in rows], labels)
+
+
+def _label(row: Row, model: TextModel, rng: random.Random) -> GivenLabel:
+    if row.label is not None and model.goal.takes(row.label):
+        return row.label
+    return model.goal.drawn_label(model, row.text, rng)
 
 
 def _tokens(model: TextModel, text: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -16,16 +18,17 @@ from gradleak.core.registry import suggest
 
 BUILT_IN = "builtin"
 KINDS = (".txt", ".csv", ".tsv", ".jsonl")
-_TEXT_NAMES = ("text", "sentence", "content", "review", "source")
-_LABEL_NAMES = ("label", "labels", "target", "class")
+_TEXT_NAMES = ("text", "sentence", "content", "review", "tokens", "words", "source")
+_LABEL_NAMES = ("label", "labels", "target", "class", "ner_tags")
+_DECIMAL = re.compile(r"-?\d{1,300}\.\d{1,300}([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One example. `label` is a class number or a class name; None where the data has no labels."""
+    """One example. `label` is a class number or a class name, a number, or several of them; None without labels."""
 
     text: str
-    label: int | str | None = None
+    label: int | float | str | tuple[int | float | str, ...] | None = None
 
 
 def read_data(
@@ -160,19 +163,36 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
             text_at = _column(path, keys, text_column, _TEXT_NAMES, required=True)
             label_at = _column(path, keys, label_column, _LABEL_NAMES, required=False)
             assert text_at is not None
-            text = entry[keys[text_at]]
-            if not isinstance(text, str):
+            text = _joined(entry[keys[text_at]])
+            if text is None:
                 raise GradleakError(f"{path}: line {number}: {private(repr(keys[text_at]))} is not a text")
             if text.strip():
                 label = None if label_at is None else _label(entry[keys[label_at]], f"{path}: line {number}")
                 yield Row(text.strip(), label)
 
 
-def _label(value: object, place: str) -> int | str:
-    """Class numbers as numbers, anything else as the name of a class."""
+def _joined(value: object) -> str | None:
+    """A text, or a list of words with blanks between them; None if it is neither."""
+    if isinstance(value, list) and all(isinstance(word, str) and word.split() == [word] for word in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _label(value: object, place: str) -> int | float | str | tuple[int | float | str, ...]:
+    """Numbers as numbers, lists as several labels, anything else as the name of a class."""
+    if isinstance(value, list):
+        return tuple(_single(each, place) for each in value)
+    return _single(value, place)
+
+
+def _single(value: object, place: str) -> int | float | str:
+    if isinstance(value, float) and math.isfinite(value):
+        return value
     text = "" if value is None else str(value).strip()
     if not text:
         raise GradleakError(f"{place} has a text and no label: fill it in, or take the row out")
+    if _DECIMAL.fullmatch(text):
+        return float(text)
     return int(text) if _is_number(text.removeprefix("-")) else text
 
 

@@ -136,13 +136,15 @@ def _private_gradient(
     wanted = set(names)
     for name, parameter in local.module.named_parameters():
         parameter.requires_grad_(name in wanted)
+    named = {parameter: name for name, parameter in local.parameters().items()}
+    _leave_to_layers(local)
     _capture_where_parameters_are(local)
     sampler = _sampler(local, GradSampleModule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
         sampled = sampler(local.module, loss_reduction="mean", strict=False)
         local.example_losses(batch, targets).mean().backward()
-        reached = {name: p for name, p in local.parameters().items() if _sample(p) is not None}
+        reached = {named[p]: p for p in local.parameters().values() if _sample(p) is not None}
         _check_sentences(reached, len(batch))
         optimizer = DPOptimizer(
             torch.optim.SGD(list(reached.values()), lr=1.0),
@@ -154,6 +156,17 @@ def _private_gradient(
         optimizer.pre_step()
         sampled.to_standard_module()
     return {name: p.grad.detach() for name, p in reached.items() if p.grad is not None}
+
+
+def _leave_to_layers(model: Target) -> None:
+    """Take from modules the parameters that a layer inside them has too, as the bias of a masked LM head.
+
+    Opacus would take such a module for a layer of its own.
+    """
+    for module in model.module.modules():
+        inside = {id(parameter) for child in module.children() for parameter in child.parameters()}
+        for name in [name for name, own in module.named_parameters(recurse=False) if id(own) in inside]:
+            delattr(module, name)
 
 
 def _capture_where_parameters_are(model: Target) -> None:

@@ -30,7 +30,7 @@ def converted(name: str, file: Path, digest: str, progress: Progress = SILENT) -
     missing = [package for package in NEEDED if importlib.util.find_spec(package) is None]
     if missing:
         raise GradleakError(
-            f"{name} must be converted once, which needs {' and '.join(missing)}: pip install 'gradleak[smollm2]'"
+            f"{name} must be converted once, which needs {' and '.join(missing)}: pip install 'gradleak[gguf]'"
         )
     progress.begin(f"converting {name} (once, about half a minute)", 1)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,9 @@ def quiet() -> Iterator[None]:
     library.set_verbosity(logging.CRITICAL)
     library.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers for what it will rename
+            yield
     finally:
         library.set_verbosity(level)
         if bars:

@@ -16,6 +16,7 @@ from gradleak.core.identity import digest
 from gradleak.core.privacy import private
 from gradleak.models.base import Target
 from gradleak.models.loading import Loading
+from gradleak.models.tasks import Label
 
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known
@@ -105,9 +106,9 @@ class ImageModel(Target):
             raise GradleakError("the manifest gives lengths, which images do not have")
         self.check_labels(known.labels or ())
 
-    def check_labels(self, labels: tuple[int, ...]) -> None:
+    def check_labels(self, labels: tuple[Label, ...]) -> None:
         """Refuse classes the model does not have."""
-        unknown = [label for label in labels if not 0 <= label < self.num_labels]
+        unknown = [label for label in labels if not (isinstance(label, int) and 0 <= label < self.num_labels)]
         if unknown:
             raise GradleakError(
                 f"label {private(str(unknown[0]))} is out of range: {self.name} has {self.num_labels} classes"

@@ -47,8 +47,8 @@ def load_model(
     `PreTrainedModel`, which needs its `tokenizer` beside it, or a torch module that gives class logits for images of
     `shape` (channels, height, width) with values from 0 to 1.
 
-    `task` is "classification" or "causal-lm"; by default encoders classify and decoders model language, unless the
-    checkpoint says otherwise. One that was trained for another objective is refused unless `task` is given. A head
+    `task` is one of docs/tasks.md; by default encoders classify and decoders model language, unless the checkpoint
+    says otherwise. One that was trained for another objective is refused unless `task` is given. A head
     that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
     whatever else is missing is an error. `lora` puts fresh adapters on the model, such as "r=16,targets=query+value",
     and only they are trained. Results call the model by `name`, or as it was asked for.
@@ -163,7 +163,9 @@ def _of_asset(name: str, values: NoValues, how: Loading) -> TextModel:
 
 BUILT_IN: dict[str, BuiltIn] = {
     "minilm": BuiltIn("classification", assets.find("minilm").summary, NoValues, _of_asset),
+    "mpnet": BuiltIn("classification", assets.find("mpnet").summary, NoValues, _of_asset),
     "smollm2": BuiltIn("causal-lm", assets.find("smollm2").summary, NoValues, _of_asset),
+    "gemma3-270m": BuiltIn("causal-lm", assets.find("gemma3-270m").summary, NoValues, _of_asset),
     "lenet": LENET,
     "lti": LTI,
 }

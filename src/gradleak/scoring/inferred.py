@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gradleak.attacks.base import Reconstruction
+from gradleak.models.tasks import Label
 from gradleak.scoring.named import Named
 
 
 def inferred_accuracy(
     reconstruction: Reconstruction,
-    labels: Sequence[int] | None,
+    labels: Sequence[Label] | None,
     lengths: Sequence[int] = (),
     tokens: Named | None = None,
 ) -> dict[str, float]:
@@ -37,7 +38,12 @@ def inferred_accuracy(
     return accuracy
 
 
-def _share(truth: Sequence[int], guess: Sequence[int]) -> float:
+def _share(truth: Sequence[Label], guess: Sequence[Label]) -> float:
     """Of whichever there are more of, so that naming every number there is does not pay."""
-    common = (Counter(truth) & Counter(guess)).total()
+    common = (Counter(map(_rounded, truth)) & Counter(map(_rounded, guess))).total()
     return 100 * common / max(len(truth), len(guess)) if truth else 0.0
+
+
+def _rounded(label: Label) -> Label:
+    """A number that was computed counts as right if it is so to two decimals."""
+    return round(label, 2) if isinstance(label, float) else label

@@ -72,9 +72,8 @@ def score(
      'token_accuracy']
     """
     chosen = choose_metrics("text", metrics)
-    sides: list[SideName | None] = (
-        [*["source"] * len(texts), *["target"] * len(targets)] if targets else [None] * len(texts)
-    )
+    sides: list[SideName | None] = ["source" if targets else None for _ in texts]
+    sides += ["target"] * len(targets)
     texts = [*texts, *targets]
     rows = [model.inner(row) for row in model.encode(texts).sentences()]
     tokens = [model.content(row) for row in rows]

@@ -10,13 +10,14 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import unmatchable
+from gradleak.models.tasks import Label
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
 
 def truth_distance(
-    update: Update, texts: Sequence[str], labels: Sequence[int] | None, model: TextModel
+    update: Update, texts: Sequence[str], labels: Sequence[Label] | None, model: TextModel
 ) -> float | None:
     """Mean of 1 - cos between the update and the gradient of the true batch, word table left out.
 

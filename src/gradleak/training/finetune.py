@@ -26,6 +26,7 @@ from gradleak.data.texts import Row
 from gradleak.models.families import Task
 from gradleak.models.load import BUILT_IN, save_model
 from gradleak.models.tasks import text_task, text_tasks
+from gradleak.models.tasks.classification import class_number
 from gradleak.models.text import TextModel
 from gradleak.training.checkpoints import METRICS_FILE, checkpoint_folder, kept_checkpoints, kept_steps
 from gradleak.training.classes import classification_metrics
@@ -129,7 +130,7 @@ def default_model(task: Task | None) -> str:
     >>> default_model("causal-lm"), default_model(None)
     ('smollm2', 'minilm')
     """
-    return next(name for name, model in BUILT_IN.items() if task in (None, model.task))
+    return next((name for name, model in BUILT_IN.items() if task in (None, model.task)), "minilm")
 
 
 def split_rows(
@@ -157,7 +158,7 @@ def _class_of(row: Row, model: TextModel) -> int | None:
         return None
     if row.label is None:
         raise GradleakError("fine-tuning a classifier needs labels: give --label-column, or use --task lm")
-    return model.goal.label(model, row.text, row.label)
+    return class_number(model, row.label)
 
 
 def check_measured(model: TextModel) -> None:
@@ -248,7 +249,9 @@ class _Run:
         chosen = [self.examples[i] for i in order[number * size : (number + 1) * size]]
         torch.manual_seed(self.settings.seed + self.step)
         batch = self.model.pad([tokens for tokens, _ in chosen])
-        targets = self.model.goal.targets([number for _, number in chosen if number is not None], batch.ids)
+        targets = self.model.goal.targets(
+            [number for _, number in chosen if number is not None], batch.ids, self.model.goal.outputs(self.model)
+        )
         loss = self.model.loss(targets, ids=batch.ids, mask=batch.mask)
         self.optimizer.zero_grad()
         loss.backward()

@@ -10,6 +10,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.secret import Secret
 from gradleak.data.texts import Row
 from gradleak.models.base import Target
+from gradleak.models.tasks.classification import class_number
 from gradleak.models.text import TextModel
 from gradleak.training.finetune import check_measured, evaluate
 from gradleak.training.learner import Learner, percent
@@ -46,7 +47,7 @@ class TextLearner(Learner[TextExample]):
             elif row.label is None:
                 raise GradleakError("the accuracy of a classifier needs labels in the data: give --label-column")
             else:
-                examples.append(TextExample(row, tokens, model.goal.label(model, row.text, row.label)))
+                examples.append(TextExample(row, tokens, class_number(model, row.label)))
         return examples
 
     def client(self, model: TextModel, rule: ClientRule, defenses: Sequence[str]) -> Client:

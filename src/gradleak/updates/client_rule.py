@@ -70,6 +70,7 @@ class ClientRule(BaseModel):
     loss: Literal["all", "completion"] = Field(
         "all", description="completion: only what follows the marker is predicted (language models)"
     )
+    mask: float = Field(0.15, gt=0, le=1, description="share of the tokens that are predicted (masked-lm)")
     marker: str = Field("### Response:", min_length=1, max_length=100, description="what a completion follows")
 
     @model_validator(mode="before")
@@ -127,7 +128,7 @@ class ClientRule(BaseModel):
         """Whether it sends the plain gradient of all its data, or takes plain steps of SGD: no more than a size and
         an order of the steps, and dropout, is to be known of it.
         """
-        usual = ("mode", "epochs", "batch", "lr", "steps")
+        usual = ("mode", "epochs", "batch", "lr", "steps", "mask")
         return not self.adaptive and all(name in usual for name in self._changed())
 
     def mini_batches(self, sentences: int) -> Iterator[list[slice]]:

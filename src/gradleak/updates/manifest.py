@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gradleak.core.reading import read_model
-from gradleak.models.tasks import TargetTask
+from gradleak.models.tasks import Label, TargetTask
 from gradleak.updates.client_rule import ClientRule
 from gradleak.version import __version__
 
@@ -24,7 +24,7 @@ class Known(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     batch_size: int | None = Field(default=None, ge=1, le=100_000)
-    labels: tuple[int, ...] | None = None
+    labels: tuple[Label, ...] | None = None
     lengths: tuple[int, ...] | None = Field(
         default=None, description="tokens of each sentence, special tokens counted"
     )
@@ -33,6 +33,11 @@ class Known(BaseModel):
     def size(self) -> int | None:
         """How many sentences there are, if the attacker knows; None if not."""
         return self.batch_size or len(self.lengths or self.labels or ()) or None
+
+    @property
+    def classes(self) -> tuple[int, ...] | None:
+        """The labels where each is one class."""
+        return None if self.labels is None else tuple(label for label in self.labels if isinstance(label, int))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 import torch
@@ -35,6 +36,17 @@ def test_recovers_whole_batches_of_every_family(case: tuple[str, str]) -> None:
     if model.task == "classification":
         right = {tuple(model.content(row)): n % 2 for n, row in enumerate(model.encode(texts).sentences())}
         assert {tuple(s.tokens): y for s, y in zip(found.sentences, found.labels, strict=True)} == right
+
+
+def test_norms_with_weights_of_zero_hide_nothing() -> None:
+    """As in the real Gemma 3, whose norms multiply by one plus their weight and have weights of minus one."""
+    model = wide_model("gemma3_text", "causal-lm")
+    with torch.no_grad():
+        for name, weight in model.module.named_parameters():
+            if "layernorm" in name:
+                weight[[3, 77]] = -1.0
+    (found,) = attack(bare_update(model, TEXTS[:2]), model, "exact")
+    assert {s.text for s in found.sentences if s.certified} == {model.decode(r) for r in model.encode(TEXTS[:2]).ids}
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -140,6 +152,18 @@ def test_more_tokens_than_the_rank_limit_is_said() -> None:
     assert not any(sentence.certified for sentence in found.sentences)
     assert any("rank limit" in note and "16" in note for note in found.notes)
     assert any(reason.kind == "no-gap" and reason.numbers["limit"] == 16 for reason in found.reasons)
+
+
+def test_tokens_that_the_first_layer_proves_are_given_where_sentences_are_too_many() -> None:
+    """Without learned positions a token that recurs takes one dimension of the first layer, many of the next."""
+    model = tiny_model("llama", "causal-lm", layers=4, width=64)
+    words, rng = " ".join(TEXTS[:2]).split(), random.Random(0)
+    texts = [" ".join(rng.sample(words, 6)) for _ in range(14)]
+    (found,) = attack(bare_update(model, texts), model, "exact")
+    assert not found.sentences
+    assert [reason.kind for reason in found.reasons] == ["no-gap"]
+    read = {token for row in model.encode(texts).sentences() for token in row[:-1]}
+    assert set(found.bag) == set(model.tokenizer.convert_ids_to_tokens(model.content(sorted(read))))
 
 
 def test_noise_is_said_and_nothing_is_certified() -> None:

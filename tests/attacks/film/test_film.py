@@ -66,7 +66,7 @@ def test_a_classifier_is_refused(tiny_bert: TextModel) -> None:
 
 
 def test_sentences_of_a_real_language_model() -> None:
-    pytest.importorskip("gguf", reason="smollm2 is converted once, with gradleak[smollm2]")
+    pytest.importorskip("gguf", reason="smollm2 is converted once, with gradleak[gguf]")
     model = load_model("smollm2", task="causal-lm")
     texts = ["The loan was refused on Monday.", "Please call Rosa about the new contract."]
     (found,) = attack(Client(model).update(texts), model, "film", rounds=1, beams=16, groups=8)

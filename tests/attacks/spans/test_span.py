@@ -38,6 +38,21 @@ def test_true_inputs_fit_and_others_do_not(tokens: int, rows: int, width: int, n
     assert fits.tolist() == [True] * tokens + [False] * 8
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-16])
+def test_dimensions_without_anything_do_not_hide_the_rank(size: float) -> None:
+    """Norms of real models have weights of zero (Gemma 3): the spectrum falls from rounding to nothing there."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(5, 40, generator=generator)
+    inputs[:, [7, 30]] *= size
+    span = span_of([torch.randn(60, 5, generator=generator) @ inputs])
+    assert span is not None
+    assert span.rank == 5
+    assert bool((span.distances(inputs) <= TOLERANCE * span.floors(inputs)).all())
+    assert bool((span.distances(torch.randn(8, 40, generator=generator)) > 0.5).all())
+    both = torch.cat([span.basis, span.complement])
+    torch.testing.assert_close(both @ both.T, torch.eye(38, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
 def test_a_full_matrix_has_no_span(shape: tuple[int, int]) -> None:
     assert span_of([torch.randn(*shape, generator=torch.Generator().manual_seed(0))]) is None

@@ -317,7 +317,12 @@ class _Search:
 
 
 def _labels(model: TextModel, update: Update) -> list[int] | None:
+    choices = model.goal.label_choices(model)
+    if not choices:
+        raise GradleakError(
+            f"contains compares a candidate under every label that it can have; those of {model.task} cannot be tried"
+        )
     if not model.goal.labelled:
         return None
-    known = update.known.labels
+    known = update.known.classes
     return sorted(set(known)) if known else list(range(min(model.num_labels, MOST_LABELS)))

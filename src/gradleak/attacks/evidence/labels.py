@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.attacks.evidence.compositions import all_compositions, cheapest_compositions
+from gradleak.models.tasks import Label
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -30,6 +31,19 @@ def label_of_one(update: Update, model: TextModel) -> int | None:
         return None
     directions = F.normalize(weight, dim=1)
     return int((directions @ directions.T).sum(dim=1).argmin())
+
+
+def number_of_one(update: Update, model: TextModel) -> Label | None:
+    """The label of a single example where there is one prediction a sentence, but no class to choose.
+
+    The bias gradient is the derivative by the logits. Where the label depends on the logits too, those of random
+    tokens stand in for the sentence's.
+    """
+    bias, _ = _head(update, model)
+    if bias is None or not model.goal.one_per_text:
+        return None
+    label, _ = model.goal.read_slope(bias[None].to(model.device), _typical_logits(model).mean(dim=0)[None], (), 1)
+    return label
 
 
 def label_counts(update: Update, model: TextModel, size: int) -> Iterator[tuple[int, ...]]:
@@ -94,10 +108,14 @@ def _head(update: Update, model: TextModel) -> tuple[Tensor | None, Tensor | Non
     return update.tensors.get(f"{name}.bias"), update.tensors.get(f"{name}.weight")
 
 
-@torch.no_grad()
 def _typical_probabilities(model: TextModel) -> Tensor:
+    return _typical_logits(model).softmax(dim=-1).mean(dim=0)
+
+
+@torch.no_grad()
+def _typical_logits(model: TextModel) -> Tensor:
     tokens = model.text_tokens.nonzero()[:, 0].cpu()
     generator = torch.Generator().manual_seed(0)
     picks = tokens[torch.randint(len(tokens), (SAMPLES, SAMPLE_LENGTH), generator=generator)].tolist()
     batch = model.pad([[*model.prefix, *row, *model.suffix] for row in picks])
-    return model.logits(ids=batch.ids, mask=batch.mask).softmax(dim=-1).mean(dim=0)
+    return model.logits(ids=batch.ids, mask=batch.mask)

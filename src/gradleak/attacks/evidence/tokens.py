@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.evidence.lengths import longest_sentence, total_tokens
+from gradleak.attacks.evidence.predicted import predicted_tokens
 from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.reasons import Reason
@@ -74,7 +75,7 @@ def tokens_of(
     head = _head(model, gradient)
     scores: dict[int, float] = {}
     rows = present_rows(embedding, rule) if embedding is not None and head is not embedding else None
-    fit = _in_the_span(model, gradient, rows, budget) if spans else None
+    fit = tokens_in_span(model, gradient, rows, budget) if spans else None
     if fit is None and spans and embedding is None:
         fit = _in_combination(model, gradient, budget or Budget())
     if embedding is None:
@@ -90,7 +91,9 @@ def tokens_of(
         scores.update({int(row): float(levers[row]) for row in standing_out(levers, embedding.shape[1])})
     if fit is not None:
         scores.update(dict.fromkeys(fit.tolist(), 1.0))
-    if head is not None:
+    if model.goal.draws_targets:
+        scores.update(dict.fromkeys(predicted_tokens(gradient, model), 1.0))
+    elif head is not None:
         pull = predicted_rows(head)
         scores.update({int(row): max(scores.get(int(row), 0.0), 1.0) for row in pull.nonzero()[:, 0]})
         # A single sentence is assumed: its first token is read and not predicted, its last predicted and not read.
@@ -111,7 +114,7 @@ def _head(model: TextModel, gradient: Update) -> Tensor | None:
     return gradient.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding if tied else output))
 
 
-def _in_the_span(
+def tokens_in_span(
     model: TextModel, gradient: Update, among: Tensor | None = None, budget: Budget | None = None
 ) -> Tensor | None:
     """The tokens, of some or of all, that fit the first layer's span at some position; None if it has no end."""

@@ -61,7 +61,8 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
 def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
     """The outcome as a reconstruction."""
     first = [sentence for sentence in outcome.sentences if sentence.side != "target"]  # it is the label of a source
-    labels = [] if model.goal.paired else [sentence.label for sentence in first]
+    told = model.goal.labelled and not model.goal.paired
+    labels = [sentence.label if told else None for sentence in first]
     known = [label for label in labels if label is not None]
     names = model.tokenizer.convert_ids_to_tokens
     content = set(model.content(list(outcome.bag)))
@@ -82,7 +83,8 @@ def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Rec
 
 def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
     """A sentence with its certificate; it counts as proved only if it is whole and says something."""
-    tokens = model.content(recovered.tokens)
+    written = recovered.written or recovered.tokens
+    tokens = model.content(written)
     certificate = recovered.certificate
     return Sentence(
         text=model.decode(tokens),
@@ -94,5 +96,5 @@ def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
         example=recovered.example,
         energy=certificate.energy,
         threshold=certificate.threshold,
-        lost=model.lost(recovered.tokens),
+        lost=model.lost(written),
     )

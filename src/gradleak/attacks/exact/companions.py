@@ -142,5 +142,5 @@ def _biases(attention: Any) -> Values:
 
 
 def _matrix(part: Part) -> Tensor:
-    weight: Tensor = part.of(part.module.weight.detach())
-    return weight.double()
+    weight: Any = part.module.weight
+    return part.of(weight.detach()).double()

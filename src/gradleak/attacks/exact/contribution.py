@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gradleak.attacks.exact.slopes import SlopeSearch, scaled
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.models.adapter import Part
+from gradleak.models.tasks import Label
 from gradleak.models.text import TextModel
 
 # How far from the identity the test below may be, relative to it.
@@ -23,24 +26,39 @@ SOME_ROWS = 128
 Tensors = Mapping[str, Tensor]
 
 
+# Combined slopes that are tried at most: each takes a pass of the model.
+MOST_SLOPES = 400
+
+
+class Evidence(NamedTuple):
+    """What an update gave away before its sentences were looked for, and that tells what they were trained for."""
+
+    sentences: int | None = None
+    predicted: Sequence[int] = ()
+
+
+NO_EVIDENCE = Evidence()
+
+
 @dataclass(frozen=True)
 class Contribution:
     """A sentence's label, and the share of the update's mean that is its own gradient (1/B where it occurs once).
 
-    `places` is the number of its tokens by which this was found.
+    `gradient` is what it adds to the update, `places` the number of its tokens by which this was found. The share is
+    None where only that product shows.
     """
 
-    label: int | None
-    share: float
+    label: Label | None
+    share: float | None
     misfit: float
     gradient: Tensors
     places: int
 
 
-def sentence_gradient(model: TextModel, tokens: list[int], label: int | None, names: Collection[str]) -> Tensors:
+def sentence_gradient(model: TextModel, tokens: list[int], label: Label | None, names: Collection[str]) -> Tensors:
     """The gradient of a single sentence's loss, of some parameters."""
     batch = model.pad([tokens])
-    targets = model.goal.targets(None if label is None else [label], batch.ids)
+    targets = model.goal.targets(None if label is None else [label], batch.ids, model.goal.outputs(model))
     loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
     parameters = model.parameters()
     gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
@@ -56,6 +74,7 @@ def find_contribution(
     places: list[int] | None = None,
     most_misfit: float = MISFIT,
     least: float = 0.0,
+    evidence: Evidence = NO_EVIDENCE,
 ) -> Contribution | None:
     """The label and share of a sentence by a matrix of the update, or None if no label fits.
 
@@ -66,7 +85,7 @@ def find_contribution(
     as a sentence that was not recovered can begin alike. At a single place any positive number is a multiple of the
     identity; then the only label that makes it a share is given, and None if several do. Where the update is an
     estimate, a larger `most_misfit` may be allowed, and singular values below the share `least` of the largest are
-    left out.
+    left out. Where labels cannot be tried, D is solved for (`slopes.py`), with what else the update gave away.
     """
     carrier = part.carrier(update)
     if carrier is None:
@@ -77,28 +96,63 @@ def find_contribution(
     matrix = carrier.matrix.double()
     # The pseudo-inverse within the span: the span is known, so what lies outside it is noise and is left out.
     inverse = torch.linalg.pinv(matrix @ span.basis.T, rtol=least)
+    seen = (states @ span.basis.T) @ inverse
+    of_states = torch.linalg.pinv(every)[:, : len(states)]
+
+    def response(gradient: Tensors) -> Tensor | None:
+        """What is the identity, over the share, for the gradient of the sentence as it was."""
+        own = part.carrier(gradient)
+        if own is None or own.name != carrier.name:
+            return None
+        return seen @ (own.matrix @ of_states)
+
     classes = model.goal.label_choices(model)
+    if not classes:
+        return _by_slope(model, list(update), carrier.name, tokens, response, places, evidence, most_misfit)
     looked_at = list(range(len(states))) if places is None else places
     fits: list[Contribution] = []
     for label in classes:
         gradient = sentence_gradient(model, tokens, label, list(update))
-        own = part.carrier(gradient)
-        if own is None or own.name != carrier.name:
+        product = response(gradient)
+        if product is None:
             continue
-        output_gradients = (own.matrix @ torch.linalg.pinv(every))[:, : len(states)]
-        product = (states @ span.basis.T) @ inverse @ output_gradients
         starts = range(1 if places is None else len(looked_at))
         tested = (_multiple_of_identity(product, looked_at[start:]) for start in starts)
         for count, (scale, misfit) in zip(range(len(looked_at), 0, -1), tested, strict=False):
             if scale > 0 and misfit < most_misfit:
-                fits.append(Contribution(label, 1 / scale, misfit, gradient, count))
+                fits.append(Contribution(label, 1 / scale, misfit, scaled(gradient, 1 / scale), count))
                 break
     most = max((each.places for each in fits), default=0)
     best = [each for each in fits if each.places == most]
     if most == 1:
-        best = [each for each in best if each.share <= 1 + MISFIT]
+        best = [each for each in best if each.share is not None and each.share <= 1 + MISFIT]
         return best[0] if len(best) == 1 else None
     return min(best, key=lambda each: each.misfit, default=None)
+
+
+def _by_slope(
+    model: TextModel,
+    names: Sequence[str],
+    carrier: str,
+    tokens: list[int],
+    response: Callable[[Tensors], Tensor | None],
+    places: list[int] | None,
+    evidence: Evidence,
+    most_misfit: float,
+) -> Contribution | None:
+    """The same where labels cannot be tried."""
+    search = SlopeSearch(model, tokens, evidence.predicted)
+    for basis in search.basis():
+        if len(basis) > MOST_SLOPES:
+            continue
+        found = [response(search.gradient(slope, [carrier])) for slope in basis]
+        chosen = [each if places is None else each[places][:, places] for each in found if each is not None]
+        solved = search.solve(basis, chosen, evidence.sentences) if len(chosen) == len(basis) else None
+        if solved is not None and solved.misfit < most_misfit:
+            gradient = search.gradient(solved.of_logits, names)
+            count = len(tokens) if places is None else len(places)
+            return Contribution(solved.label, solved.share, solved.misfit, gradient, count)
+    return None
 
 
 def _multiple_of_identity(product: Tensor, places: list[int]) -> tuple[float, float]:
@@ -118,8 +172,7 @@ def add_up_to(model: TextModel, update: Tensors, span: Span, part: Part, sentenc
     carrier = part.carrier(update)
     if carrier is None:
         return False
-    classes = model.goal.label_choices(model)
-    gradients = [sentence_gradient(model, s, label, [carrier.name]) for s in sentences for label in classes]
+    gradients = [each for s in sentences for each in _possible_gradients(model, s, carrier.name)]
     own = [each.matrix for each in (part.carrier(gradient) for gradient in gradients) if each is not None]
     if not own:
         return False
@@ -131,10 +184,19 @@ def add_up_to(model: TextModel, update: Tensors, span: Span, part: Part, sentenc
     return float(left.norm()) <= max(ABOVE_NOISE * noise, LEFT * float(wanted.norm()))
 
 
+def _possible_gradients(model: TextModel, tokens: list[int], name: str) -> list[Tensors]:
+    """The gradients of a sentence that its own is one of, or a combination of."""
+    classes = model.goal.label_choices(model)
+    if classes:
+        return [sentence_gradient(model, tokens, label, [name]) for label in classes]
+    search = SlopeSearch(model, tokens, ())
+    return [search.gradient(slope, [name]) for basis in search.basis()[:1] for slope in basis]
+
+
 def without(update: Tensors, contribution: Contribution) -> dict[str, Tensor]:
     """The update without the sentence."""
     return {
-        name: tensor - contribution.share * contribution.gradient[name] if name in contribution.gradient else tensor
+        name: tensor - contribution.gradient[name] if name in contribution.gradient else tensor
         for name, tensor in update.items()
     }
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
-from gradleak.attacks.exact.contribution import Contribution, add_up_to, find_contribution
+from gradleak.attacks.evidence.tokens import tokens_in_span
+from gradleak.attacks.exact.contribution import Contribution, Evidence, add_up_to, find_contribution
 from gradleak.attacks.exact.endings import Ending, endings
 from gradleak.attacks.exact.growing import Growth, Prefix, Spans
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
@@ -42,7 +43,10 @@ def grow(model: TextModel, update: Update, budget: Budget, show: Callable[[str],
     inputs = input_span(model, update.tensors)
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
-        return Grown(outcome=Outcome(reasons=[rank_hidden(update, model, mixed)]))
+        # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
+        fit = tokens_in_span(model, update, budget=budget)
+        bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
+        return Grown(outcome=Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)]))
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
@@ -111,7 +115,9 @@ def _contribution(
     """A sentence's label and share, by those of its tokens whose states no other sentence has."""
     names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
     kept = {name: update.tensors[name].double() for name in names}
-    return find_contribution(model, kept, span, mixed[0], list(prefix.tokens), alone) if alone else None
+    evidence = Evidence(update.known.size)
+    tokens = list(prefix.tokens)
+    return find_contribution(model, kept, span, mixed[0], tokens, alone, evidence=evidence) if alone else None
 
 
 def _positions(model: TextModel, update: Update) -> range:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
-from gradleak.attacks.exact.contribution import find_contribution, without
+from gradleak.attacks.evidence.predicted import predicted_tokens
+from gradleak.attacks.exact.contribution import Evidence, find_contribution, without
 from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, best_flips, descend
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
@@ -17,7 +18,7 @@ from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import Choices, first_inputs, fitting
 from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, input_span, joint_span, mixed_layer
 from gradleak.attacks.spans.spans import Span
-from gradleak.attacks.spans.unmix import embedding_rows, unmix
+from gradleak.attacks.spans.unmix import embedding_rows, read_only, unmix
 from gradleak.core.budget import Budget, Stopped
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -79,6 +80,9 @@ class EncoderRecovery:
         self.first = attention_parts(model, 0)
         self.layer, self.mixed = mixed_layer(model, update.tensors)
         self.token_table = adapter.parameter_of(adapter.token_embedding)
+        # Where it is the output layer too, all of its rows move, and none shows by that which tokens were read.
+        self.tied = model.goal.predicts_tokens and adapter.output_layer.weight is adapter.token_embedding.weight
+        self.evidence = Evidence(self.size, predicted_tokens(update, model))
         self.position_table = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
         wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
         wanted |= {self.token_table, self.position_table}
@@ -119,7 +123,7 @@ class EncoderRecovery:
     @property
     def count(self) -> int:
         """Sentences accounted for, repeated sentences as often as they occur."""
-        if self.size is None:
+        if self.size is None or not self.model.goal.one_per_text:  # shares are of tokens then
             return len(self.recovered)
         return sum(max(1, round(self.size * sentence.share)) if sentence.share else 1 for sentence in self.recovered)
 
@@ -193,11 +197,12 @@ class EncoderRecovery:
             return False
         double = self._double()
         part = double.adapter.parts[self.layer][self.mixed[0].role]
-        own = find_contribution(double, self.left, span, part, tokens)
-        if own is None:
-            self.recovered.append(Recovered(tokens, certificate))
-        else:
-            self.recovered.append(Recovered(tokens, certificate, own.label, own.share))
+        own = find_contribution(double, self.left, span, part, tokens, evidence=self.evidence)
+        label, share = (None, None) if own is None else (own.label, own.share)
+        written = self.model.goal.as_written(tokens, label)
+        # What a client hid or replaced is proved only by what was predicted there.
+        self.recovered.append(Recovered(tokens, certificate, label, share, written is not None, written=written))
+        if own is not None:
             self.left = without(self.left, own)
         return True
 
@@ -243,14 +248,15 @@ class EncoderRecovery:
     def _embedding_rows(self, span: Span, tokens: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:
         """The embeddings' gradients at the tokens and at the positions: as sent, else from the first layer."""
         if self.token_table in self.left and self.position_table in self.left:
-            first = self.model.adapter.family.first_position
-            return self.left[self.token_table][tokens], self.left[self.position_table][first : first + fits.shape[1]]
+            first, table = self.model.adapter.family.first_position, self.left[self.token_table]
+            places = self.left[self.position_table][first : first + fits.shape[1]]
+            return (table[tokens], places) if not self.tied else read_only(table, tokens, places)
         matrices, _ = carried(self.left, self.first)
         return embedding_rows(span, matrices, first_inputs(self.model, tokens, fits.shape[1]), fits)
 
     def _tokens(self) -> Tensor:
         """The tokens of the batch where the token embedding shows them, else all, or those that fitted before."""
-        if self.token_table in self.left:
+        if self.token_table in self.left and not self.tied:
             return self._rows(self.token_table)
         if self.seen is not None:  # what is left of an update can hold no others
             return self.seen[0]

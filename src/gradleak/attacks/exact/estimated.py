@@ -60,10 +60,14 @@ def can_estimate(model: TextModel, undone: Undone) -> bool:
     adapter, tensors = model.adapter, undone.gradient.tensors
     manifest = undone.gradient.manifest
     hidden = hiding_defenses(manifest.defenses) or manifest.client.mode == "train"
-    if undone.errors is None or adapter.positions is None or not model.goal.one_per_text or hidden:
+    if undone.errors is None or adapter.positions is None or hidden or not _labels_can_be_tried(model):
         return False
     tables = [adapter.parameter_of(adapter.token_embedding), adapter.parameter_of(adapter.positions)]
     return all(name in tensors for name in tables) and bool(_groups(model, undone))
+
+
+def _labels_can_be_tried(model: TextModel) -> bool:
+    return model.goal.labelled and bool(model.goal.label_choices(model))
 
 
 def recover_estimated(
@@ -209,7 +213,7 @@ class EstimatedRecovery(EncoderRecovery):
         fitted = {self.mixed[0].weight_name: fit.matrix[:rows]}
         same = double.adapter.parts[layer][part]
         own = find_contribution(double, fitted, fit.span, same, tokens, None, MISFIT, NOISE_SHARE)
-        if own is None:
+        if own is None or own.share is None:
             return
         times = max(1, round(self.size * own.share)) if self.size else 1
         share = times / self.size if self.size else own.share

@@ -21,6 +21,7 @@ from gradleak.attacks.exact.unplaced import search_for
 from gradleak.attacks.spans.certify import Certifier
 from gradleak.core.budget import Budget
 from gradleak.models.sides import Source, Target
+from gradleak.models.tasks import Label
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -33,9 +34,8 @@ def recover_pairs(
     labels = [tuple(target.tokens) for target in targets.sentences]
     source = Source(model, labels)
     sources = recover_encoder(source, _of_encoder(update, model), generator, budget, show, search_for(source))
-    paired = {
-        label: number for number, label in enumerate(dict.fromkeys(s.label for s in sources.sentences)) if label
-    }
+    known = dict.fromkeys(each.label for each in sources.sentences if each.label is not None)
+    paired: dict[Label | None, int] = {label: number for number, label in enumerate(known)}
     found = [
         *(dataclasses.replace(each, side="source", example=paired.get(each.label)) for each in sources.sentences),
         *(dataclasses.replace(each, example=paired.get(tuple(each.tokens))) for each in targets.sentences),

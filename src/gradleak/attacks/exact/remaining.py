@@ -29,6 +29,8 @@ def remaining(gradient: Update, outcome: Outcome, model: TextModel) -> Update | 
     size = _size(gradient.known, outcome.sentences)
     if size is None or any(not _is_times(sentence, size) for sentence in outcome.sentences):
         return None
+    if not model.goal.label_choices(model):  # what a sentence adds is not known from its label alone
+        return None
     left = size - sum(_times(sentence, size) for sentence in outcome.sentences)
     if left < 1:
         return None

@@ -11,8 +11,8 @@ from gradleak.updates.update import Update
 
 def labels_of(update: Update, model: ImageModel, attack: str) -> tuple[int, ...]:
     """The classes of a batch: known, or for a single image found by the rule of iDLG."""
-    if update.known.labels is not None:
-        return update.known.labels
+    if update.known.classes is not None:
+        return update.known.classes
     if update.known.size != 1:
         raise GradleakError(
             f"{attack} finds the label of a single image only; larger batches need batch_size and labels known"
@@ -35,4 +35,4 @@ def label_of_one(update: Update, model: ImageModel) -> int:
 
 def what_was_found(updates: Sequence[Update]) -> list[list[str]]:
     """What the attack had to find itself of every update, as a reconstruction says it."""
-    return [[] if update.known.labels is not None else ["labels"] for update in updates]
+    return [[] if update.known.classes is not None else ["labels"] for update in updates]

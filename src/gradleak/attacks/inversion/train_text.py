@@ -58,6 +58,8 @@ def train_inverter(
             f"sequences for {model.name} have {least} to {model.max_length} tokens, including special tokens, "
             f"not {network.length}"
         )
+    if not model.goal.label_choices(model):
+        raise GradleakError(f"an inverter learns from classes or from plain text; {model.name} is for {model.task}")
     chain = parse_defenses(defenses)
     with output_folder(out) as folder:
         auxiliary = gather_auxiliary(

@@ -29,7 +29,10 @@ def empty_dummies(model: TextModel, knowledge: Sequence[Knowledge], owners: Sequ
             ids[k, b, : len(model.prefix)] = torch.tensor(model.prefix, dtype=torch.long)
             ids[k, b, last:length] = torch.tensor(model.suffix, dtype=torch.long)
     # A language model's labels are its own tokens, filled in as the search goes.
-    labels = torch.stack([model.goal.targets(known.labels, own) for known, own in zip(knowledge, ids, strict=True)])
+    outputs = model.goal.outputs(model)
+    labels = torch.stack(
+        [model.goal.targets(known.labels, own, outputs) for known, own in zip(knowledge, ids, strict=True)]
+    )
     ids, mask, labels = (t.to(model.device) for t in (ids, mask, labels))
     embeds = model.embed(ids).masked_fill(~mask[..., None], 0.0)
     target = torch.tensor(owners, device=model.device)

@@ -23,6 +23,8 @@ ABOVE = 3.0
 LEAST_OUTSIDE = 4
 # What counts as rounding in a spectrum, against its largest value.
 SPECTRUM_NOISE = 1e-6
+# A column this much smaller than the largest is of a dimension in which no input has anything.
+DEAD = 1e-9
 # What rounding in fp32 leaves of a state computed once, relative to its size.
 STATE_ROUNDING = 3e-7
 
@@ -93,9 +95,10 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool
         above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
         fall = _end(sizes[: above + 1], float(before.sizes[0])) if narrow else None
         end = fall or above or None
-    if end is None or end == len(sizes) or width - end < least_outside(width):
+    outside = len(directions) - (end or 0)
+    if end is None or end == len(sizes) or outside < least_outside(width):
         return None
-    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * (width - end))).sqrt())
+    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * outside)).sqrt())
     noise = noise if before is None else max(noise, before.noise)
     gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
     return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
@@ -117,7 +120,18 @@ def numerical_rank(matrix: Tensor) -> int:
 
 
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
-    """The singular values, and the right singular vectors as rows, with those of the null space last."""
+    """The singular values, and the right singular vectors as rows, with those of the null space last.
+
+    Dimensions in which no input has anything are left out: norms of real models have weights of zero, and spectra
+    would fall from rounding to nothing there, farther than from the inputs to rounding.
+    """
+    scales = stacked.norm(dim=0)
+    live = scales > DEAD * scales.max()
+    if not bool(live.all()):
+        sizes, inside = _decompose(stacked[:, live])
+        directions = stacked.new_zeros(len(inside), len(live))
+        directions[:, live] = inside
+        return sizes, directions
     rows, width = stacked.shape
     if rows > width:  # the same values and directions from a matrix no taller than wide
         stacked = torch.linalg.qr(stacked, mode="r").R

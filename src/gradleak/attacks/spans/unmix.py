@@ -19,6 +19,8 @@ from torch import Tensor
 from gradleak.attacks.spans.spans import Span
 
 STEPS = 400
+# Singular values of an output layer's gradient below this share of the largest are rounding.
+PREDICTED = 1e-6
 LEARNING_RATE = 0.2
 
 
@@ -62,3 +64,18 @@ def embedding_rows(span: Span, matrices: Sequence[Tensor], inputs: Tensor, fits:
     token, position = fits.nonzero().T
     tokens, positions = (split.new_zeros(count, split.shape[1]) for count in fits.shape)
     return tokens.index_add_(0, token, split), positions.index_add_(0, position, split)
+
+
+def read_only(table: Tensor, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of some tokens, and of positions, without what a table gets as the output layer.
+
+    As that, every row gets a combination of the states at which something was predicted, the rows of tokens that were
+    not read nothing else. So these span the states, and what is left across them comes from reading alone.
+    """
+    others = torch.ones(len(table), dtype=torch.bool, device=table.device)
+    others[tokens] = False
+    rows = table[others].double()
+    squares, states = torch.linalg.eigh(rows.T @ rows)
+    kept = squares <= PREDICTED**2 * squares[-1].clamp_min(1e-300)
+    across = states[:, kept].to(table)
+    return table[tokens] @ across, positions.to(table) @ across

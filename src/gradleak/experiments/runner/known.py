@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from gradleak.core import assets
+from gradleak.core.asset_list import ASSETS
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.core.identity import digest
@@ -41,8 +41,8 @@ def write_known(known: KnownModels, folder: Path) -> None:
 
 def signature(name: str, settings: tuple[object, ...]) -> str | None:
     """What tells a model apart without loading it; None if nothing does, as with models of a hub."""
-    if name in assets.ASSETS:
-        files = [(file.name, file.sha256) for file in assets.ASSETS[name].files]
+    if name in ASSETS:
+        files = [(file.name, file.sha256) for file in ASSETS[name].files]
         return digest({"built in": name, "files": files, "settings": settings})
     try:
         if not Path(name).is_dir():

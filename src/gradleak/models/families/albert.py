@@ -19,5 +19,9 @@ ALBERT = replace(
         "ffn_in": "ffn",
         "ffn_out": "ffn_output",
     },
-    head={"classification": ("albert.pooler", "classifier")},
+    head={
+        "classification": ("albert.pooler", "classifier"),
+        "masked-lm": ("predictions",),
+        "token-classification": ("classifier",),
+    },
 )

@@ -22,5 +22,9 @@ BERT = Family(
     embedding_norm="embeddings.LayerNorm",
     layers="encoder.layer",
     roles=LAYER,
-    head={"classification": ("bert.pooler", "classifier")},
+    head={
+        "classification": ("bert.pooler", "classifier"),
+        "masked-lm": ("cls",),
+        "token-classification": ("classifier",),
+    },
 )

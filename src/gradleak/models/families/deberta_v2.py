@@ -17,5 +17,9 @@ DEBERTA_V2 = replace(
         "value": "attention.self.value_proj",
     },
     inputs_seen_by=("value",),  # the gradients of the others have relative positions in them
-    head={"classification": ("pooler", "classifier")},
+    head={
+        "classification": ("pooler", "classifier"),
+        "masked-lm": ("cls",),
+        "token-classification": ("classifier",),
+    },
 )

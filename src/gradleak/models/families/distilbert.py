@@ -19,5 +19,9 @@ DISTILBERT = Family(
         "ffn_in": "ffn.lin1",
         "ffn_out": "ffn.lin2",
     },
-    head={"classification": ("pre_classifier", "classifier")},
+    head={
+        "classification": ("pre_classifier", "classifier"),
+        "masked-lm": ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        "token-classification": ("classifier",),
+    },
 )

@@ -19,6 +19,10 @@ MODERNBERT = Family(
         "ffn_gate": Fused("mlp.Wi", 0, 2),  # the activation is taken of this half
         "ffn_out": "mlp.Wo",
     },
-    head={"classification": ("head", "classifier")},
+    head={
+        "classification": ("head", "classifier"),
+        "masked-lm": ("head", "decoder"),
+        "token-classification": ("head", "classifier"),
+    },
     rotary=True,
 )

@@ -20,5 +20,5 @@ MPNET = Family(
         "value": "attention.attn.v",
         "attention_out": "attention.attn.o",
     },
-    head={"classification": ("classifier",)},
+    head={"classification": ("classifier",), "masked-lm": ("lm_head",), "token-classification": ("classifier",)},
 )

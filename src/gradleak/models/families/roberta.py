@@ -10,5 +10,5 @@ ROBERTA = replace(
     BERT,
     name="roberta",
     first_position=2,  # rows 0 and 1 are reserved for padding
-    head={"classification": ("classifier",)},
+    head={"classification": ("classifier",), "masked-lm": ("lm_head",), "token-classification": ("classifier",)},
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gradleak.core.errors import GradleakError
-from gradleak.models.tasks import Task
+from gradleak.models.tasks import Label, Task
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 # The target of a position that is not trained on, which torch's cross-entropy passes over.
 NOT_PREDICTED = -100
 
-# What is known of a text beside its words, as a client trains on it: a class, or tokens.
-Label = int | tuple[int, ...]
-# The same as users give it: a class may be called by its name.
-GivenLabel = int | str | Sequence[int]
+# A label as users give it: a class by number or name, a number, or several classes.
+GivenLabel = int | float | str | Sequence[int | float | str]
 
 
 class TextTask(ABC):
@@ -53,6 +51,8 @@ class TextTask(ABC):
     """Whether there is one prediction a sentence, read at a single token; else predictions are those of tokens."""
     predicts_tokens: ClassVar[bool] = False
     """Whether tokens are what is predicted, so that the output layer has a row for every token."""
+    draws_targets: ClassVar[bool] = False
+    """Whether the client draws what is predicted: nobody else knows the targets, nor all of the inputs."""
     autoregressive: ClassVar[bool] = False
     """Whether every token is predicted from those before it: the inputs are the targets, and the last is not read."""
 
@@ -73,21 +73,32 @@ class TextTask(ABC):
             )
         return [self.label(model, text, each) for text, each in zip(texts, given, strict=True)]
 
-    @abstractmethod
     def label(self, model: TextModel, text: str, given: GivenLabel) -> Label:
-        """What a label that a user gave means, or an error."""
+        """What a label that a user gave means, or an error; of a task with labels."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def takes(self, given: GivenLabel | None) -> bool:
+        """Whether data with such a label is data of this task; the labels of other data are drawn."""
+        return given is not None
+
     def drawn_label(self, model: TextModel, text: str, rng: random.Random) -> Label:
-        """A label for a text that has none."""
+        """A label for a text that has none; of a task with labels."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def known_labels(
+        self, model: TextModel, texts: Sequence[str], labels: Sequence[Label] | None
+    ) -> Sequence[Label] | None:
+        """What an attacker knows who knows the labels, and what targets are made of."""
+        return labels
+
     def check_label(self, model: TextModel, label: Label) -> None:
-        """Refuse a label that a manifest cannot rightly give."""
+        """Refuse a label that a manifest cannot rightly give; where a task has none, it may hold what it likes."""
+        if self.labelled:
+            raise NotImplementedError
 
     @abstractmethod
-    def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
-        """What the loss compares predictions with, for token ids (..., sentences, positions) of sentences."""
+    def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:
+        """What the loss compares predictions with: from labels as they are known, and ids (sentences, positions)."""
 
     @abstractmethod
     def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:
@@ -108,15 +119,37 @@ class TextTask(ABC):
         if rule.loss == "completion":
             raise GradleakError(f"loss=completion is for language models; {model.name} is loaded for {self.name}")
         batch = model.encode(texts)
-        return batch, self.targets(labels, batch.ids)
+        return batch, self.targets(self.known_labels(model, texts, labels), batch.ids, self.outputs(model))
 
     def inputs(self, model: TextModel, targets: Tensor | None, sentences: int) -> dict[str, Tensor]:
         """What the model is given beside the tokens of so many sentences, if its inputs depend on the targets."""
         return {}
 
     def label_choices(self, model: TextModel) -> Sequence[Label | None]:
-        """The labels that a sentence can have, if they are few enough to be tried; one None if it has none."""
-        return (None,)
+        """The labels that a sentence can have, to be tried one by one; one None if it has none, empty if unknown."""
+        return () if self.labelled or self.draws_targets else (None,)
+
+    # --- what an attacker can solve for ------------------------------------------------------------
+
+    def slopes(
+        self, model: TextModel, logits: Tensor, tokens: Sequence[int], predicted: Sequence[int]
+    ) -> list[Tensor]:
+        """What the derivative of a sentence's loss by its logits is a combination of, each (combined, *logits.shape).
+
+        Needed where labels cannot be tried one by one. There may be several, the fewest combined first; `predicted`
+        are tokens that the output layer shows to have been predicted somewhere in the batch.
+        """
+        return []
+
+    def read_slope(
+        self, slope: Tensor, logits: Tensor, tokens: Sequence[int], sentences: int | None
+    ) -> tuple[Label | None, float | None]:
+        """The label that such a derivative means, and the share of the batch's mean that is the sentence's."""
+        return None, None
+
+    def as_written(self, tokens: Sequence[int], label: Label | None) -> list[int] | None:
+        """The tokens of the text itself, of those that the model read; None if they may differ and nobody knows."""
+        return list(tokens)
 
     # --- loss -------------------------------------------------------------------------------------
 
@@ -149,3 +182,10 @@ class TextTask(ABC):
     @abstractmethod
     def predictions(self, targets: Tensor, mask: Tensor) -> int:
         """Over how many predictions the loss of a batch is the mean."""
+
+
+def whole_numbers(task: str, label: Label) -> tuple[int, ...]:
+    """A label that must be several whole numbers; a manifest can hold others."""
+    if not isinstance(label, tuple):
+        raise GradleakError(f"the labels of {task} are lists of whole numbers, not {label!r}")
+    return label

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, Label, TextTask
+from gradleak.models.tasks import Label
+from gradleak.models.tasks.base import NOT_PREDICTED, TextTask
 
 if TYPE_CHECKING:
     from gradleak.models.text import Batch, TextModel
@@ -27,16 +27,7 @@ class CausalLM(TextTask):
     labelled = False
     predicts_tokens = autoregressive = True
 
-    def label(self, model: TextModel, text: str, given: GivenLabel) -> Label:
-        raise NotImplementedError("a language model's texts have no labels")
-
-    def drawn_label(self, model: TextModel, text: str, rng: random.Random) -> Label:
-        raise NotImplementedError("a language model's texts have no labels")
-
-    def check_label(self, model: TextModel, label: Label) -> None:
-        """A manifest may hold classes that the model does not look at."""
-
-    def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
+    def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:
         return ids
 
     def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
-from gradleak.models.tasks.base import GivenLabel, Label, TextTask
+from gradleak.models.tasks import Label
+from gradleak.models.tasks.base import GivenLabel, TextTask
 
 if TYPE_CHECKING:
     from gradleak.models.text import TextModel
@@ -35,7 +36,7 @@ class Classification(TextTask):
         return rng.randrange(model.num_labels)
 
     def check_label(self, model: TextModel, label: Label) -> None:
-        if not 0 <= label < model.num_labels:
+        if not isinstance(label, int) or not 0 <= label < model.num_labels:
             raise GradleakError(
                 f"the manifest gives a label out of range; {model.name} has {model.num_labels} classes"
             )
@@ -43,7 +44,7 @@ class Classification(TextTask):
     def label_choices(self, model: TextModel) -> Sequence[Label | None]:
         return range(model.num_labels)
 
-    def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
+    def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:
         return torch.tensor(labels, device=ids.device)
 
     def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:

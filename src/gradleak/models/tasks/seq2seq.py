@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, Label, TextTask
+from gradleak.models.tasks import Label
+from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, TextTask
 
 if TYPE_CHECKING:
     from gradleak.models.text import TextModel
@@ -49,7 +50,7 @@ class Seq2Seq(TextTask):
         if len(label) > model.max_length:
             raise GradleakError(f"a target has {len(label)} tokens; {model.name} takes at most {model.max_length}")
 
-    def targets(self, labels: Sequence[Label] | None, ids: Tensor) -> Tensor:
+    def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:
         rows = [label for label in labels or () if isinstance(label, tuple)]
         width = max(len(row) for row in rows)
         padded = [[*row, *[NOT_PREDICTED] * (width - len(row))] for row in rows]

@@ -1,0 +1,249 @@
+"""Every family and task by every attack, defence and form of update: the table of `docs/families.md`.
+
+    python tests/conformance/table.py run          # fill docs/measurements/families.json; goes on where it stopped
+    python tests/conformance/table.py run bert     # only families of that name, again
+    python tests/conformance/table.py write        # write the table into docs/families.md
+    python tests/conformance/table.py check        # exit with 1 if a cell crashed or is missing, or the page differs
+
+Models are tiny and their weights drawn, so a cell says whether a family is read, not how well real weights are.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tiny import ALL_CASES, TEXTS, secret_of, tiny_model, wide_model
+
+from gradleak import Budget, Client, GradleakError, TextModel, Update, attack, contains, load_model, load_update
+from gradleak.data.texts import read_data
+from gradleak.defenses import DEFENSES
+
+ROOT = Path(__file__).parents[2]
+KEPT, PAGE = ROOT / "docs" / "measurements" / "families.json", ROOT / "docs" / "families.md"
+START, END = "<!-- table: begin -->", "<!-- table: end -->"
+SECONDS = 60
+QUICK = {"steps": 4, "init_draws": 2, "init_orders": 0, "discrete_every": 2, "candidates": 4, "prior": "none"}
+MATCHING = ("dlg", "tag", "lamp-cos", "lamp-l2l1", "lamp-l2", "subspace")
+LORA = "r=32,targets=query+value,b=0.2"
+SETTINGS = {
+    "dpsgd": "dpsgd:noise=0.1,clip=1", "frozen": "frozen", "layers": "layers:send=1", "mask": "mask:ratio=0.5",
+    "noise": "noise:sigma=0.001", "prune": "prune:ratio=0.5", "quantize": "quantize:bits=8", "sign": "sign",
+}  # fmt: skip
+
+Case = tuple[str, str]
+Cell = dict[str, Any]
+
+
+def updated(model: TextModel, texts: list[str], **client: Any) -> Update:
+    rng = random.Random(0)
+    labels = [model.goal.drawn_label(model, text, rng) for text in texts] if model.goal.labelled else None
+    return Client(model, ("batch_size", "labels", "lengths"), **client).update(texts, labels, secret_of(0))
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def reconstructed(model: TextModel, update: Update, name: str, texts: list[str], **options: Any) -> Cell:
+    """What came back of the texts: how many whole, how many proved, which share of the tokens."""
+    (found,) = attack(update, model, name, budget=Budget(seconds=SECONDS), **options)
+    truth = [tuple(model.content(row)) for row in model.encode(texts).sentences()]
+    read = [tuple(sentence.tokens) for sentence in found.sentences]
+    wanted, in_sentences = (
+        set(model.tokenizer.convert_ids_to_tokens([token for row in rows for token in row])) for rows in (truth, read)
+    )
+    seen = set(found.bag) | in_sentences
+    cell: Cell = {
+        "whole": sum(row in read for row in truth),
+        "of": len(truth),
+        "certified": sum(sentence.certified for sentence in found.sentences),
+        "tokens": round(len(wanted & seen) / len(wanted), 2),
+        "status": found.status,
+    }
+    if not found.sentences and found.reasons:
+        cell["reasons"] = [reason.kind for reason in found.reasons]
+    return cell
+
+
+# --- columns: what is tried of every family -----------------------------------------------------------
+
+
+def exactly(name: str, case: Case) -> Cell:
+    model = wide_model(*case)
+    return reconstructed(model, updated(model, TEXTS[:2]), name, TEXTS[:2])
+
+
+def tried(settings: Iterable[str], attempt: Callable[[str], None]) -> Cell:
+    """Which of several settings ran, and why others did not."""
+    ran, refused = [], {}
+    for setting in settings:
+        try:
+            attempt(setting)
+            ran.append(setting)
+        except GradleakError as error:
+            refused[setting] = one_line(error)
+    return {"ran": ran, "without": refused}
+
+
+def by_matching(case: Case) -> Cell:
+    """Some steps of every attack that matches gradients, which are too few to read anything."""
+    model = tiny_model(*case)
+    update = updated(model, TEXTS[1:2])
+
+    def attempt(name: str) -> None:
+        (found,) = attack(update, model, name, budget=Budget(seconds=SECONDS), polish=0, **QUICK)
+        assert found.sentences
+        assert found.status == "completed"
+
+    return tried(MATCHING, attempt)
+
+
+def quickly(name: str, case: Case) -> Cell:
+    model = tiny_model(*case, layers=4, width=64)
+    return reconstructed(model, updated(model, TEXTS[1:2]), name, TEXTS[1:2])
+
+
+def by_candidates(case: Case) -> Cell:
+    """Whether the sentence that was in has the highest score of thirteen."""
+    model = tiny_model(*case, layers=4, width=64)
+    update, texts = updated(model, TEXTS[:1]), [row.text for row in read_data()]
+    found = contains(
+        update, model, [TEXTS[0], *texts[:12]], public=texts[12:], references=40, budget=Budget(seconds=SECONDS)
+    )
+    scores = [candidate.score or 0.0 for candidate in found.candidates]
+    return {"first": scores[0] == max(scores)}
+
+
+def adapted(name: str, case: Case) -> Cell:
+    below = tiny_model(*case, layers=4, width=64)
+    model = load_model(below.module, tokenizer=below.tokenizer, task=below.task, lora=LORA)
+    return reconstructed(model, updated(model, TEXTS[1:2]), name, TEXTS[1:2])
+
+
+def from_folder(case: Case) -> Cell:
+    """Saved, loaded and attacked from files."""
+    model = wide_model(*case)
+    with tempfile.TemporaryDirectory() as folder:
+        model.module.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
+        again = load_model(folder, task=model.task)
+        place = updated(model, TEXTS[:1]).save(Path(folder) / "update")
+        return reconstructed(again, load_update(place, again), "exact", TEXTS[:1])
+
+
+def defended(case: Case) -> Cell:
+    model = tiny_model(*case)
+
+    def attempt(name: str) -> None:
+        tensors = updated(model, TEXTS[:1], defenses=[SETTINGS[name]]).tensors
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
+
+    return tried(SETTINGS, attempt)
+
+
+COLUMNS: dict[str, Callable[[Case], Cell]] = {
+    "exact": functools.partial(exactly, "exact"),
+    "from files": from_folder,
+    "bag": functools.partial(exactly, "bag"),
+    "auto": functools.partial(quickly, "auto"),
+    "soft": functools.partial(quickly, "soft"),
+    "film": functools.partial(quickly, "film"),
+    "LoRA, exact": functools.partial(adapted, "exact"),
+    "LoRA, bag": functools.partial(adapted, "bag"),
+    "contains": by_candidates,
+    "matching": by_matching,
+    "defences": defended,
+}
+
+
+def run(cases: Iterable[Case], cells: dict[str, Cell], again: bool) -> None:
+    for case in cases:
+        for column, measure in COLUMNS.items():
+            key = f"{case[0]} {case[1]} {column}"
+            if key in cells and not again:
+                continue
+            started = time.monotonic()
+            try:
+                cells[key] = measure(case)
+            except GradleakError as error:
+                cells[key] = {"refused": one_line(error)}
+            except Exception as error:  # a crash is what the table is looking for
+                cells[key] = {"crash": f"{type(error).__name__}: {str(error)[:200]}"}
+            cells[key]["seconds"] = round(time.monotonic() - started, 1)
+            print(key, cells[key], flush=True)
+            KEPT.write_text(json.dumps(cells, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+# --- the page -----------------------------------------------------------------------------------------
+
+
+def shown(cell: Cell, notes: dict[str, int]) -> str:
+    """A cell in a word: what it says at length is a note below the table."""
+    if "crash" in cell:
+        return "**crash**"
+    if "refused" in cell:
+        return f"no [{notes.setdefault(cell['refused'], len(notes) + 1)}]"
+    if "ran" in cell:
+        lacking = [f" [{notes.setdefault(why, len(notes) + 1)}]" for why in cell["without"].values()]
+        return f"{len(cell['ran'])} of {len(cell['ran']) + len(lacking)}{''.join(dict.fromkeys(lacking))}"
+    if "first" in cell:
+        return "told apart" if cell["first"] else "not told apart"
+    if cell["whole"] == cell["of"]:
+        return "whole ✓" if cell["certified"] == cell["of"] else "whole"
+    why = f"Nothing was read: {', '.join(cell.get('reasons', ['no reason was given']))}."
+    return f"{cell['tokens']:.0%} tokens" if cell["tokens"] else f"– [{notes.setdefault(why, len(notes) + 1)}]"
+
+
+def table(cells: dict[str, Cell]) -> str:
+    notes: dict[str, int] = {}
+    lines = [f"| family | task | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 2) + "|"]
+    for family, task in ALL_CASES:
+        row = [shown(cells[f"{family} {task} {column}"], notes) for column in COLUMNS]
+        lines.append(f"| {family} | {task} | {' | '.join(row)} |")
+    return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
+
+
+def page(cells: dict[str, Cell]) -> str:
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    return f"{before}{START}\n\n{table(cells)}\n\n{END}{rest.partition(END)[2]}"
+
+
+def missing(cells: dict[str, Cell]) -> list[str]:
+    return [key for case in ALL_CASES for key in (f"{case[0]} {case[1]} {c}" for c in COLUMNS) if key not in cells]
+
+
+def main(what: str, *only: str) -> int:
+    assert set(SETTINGS) == set(DEFENSES.names())
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    cells: dict[str, Cell] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    if what == "run":
+        run([case for case in ALL_CASES if not only or case[0] in only], cells, again=bool(only))
+    elif what == "write":
+        PAGE.write_text(page(cells), encoding="utf-8")
+    elif what == "check":
+        crashed = [key for key, cell in cells.items() if "crash" in cell]
+        for key in [*crashed, *missing(cells)]:
+            print(key, cells.get(key, "was not run"))
+        return int(bool(crashed or missing(cells)) or page(cells) != PAGE.read_text(encoding="utf-8"))
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:] or ("help",)))
