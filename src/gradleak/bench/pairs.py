@@ -60,7 +60,9 @@ def one(model: TextModel, size: int, seed: int, budget: float) -> dict[str, Any]
     }
     proved = [sentence for sentence in found.sentences if sentence.certified]
     right = {(sentence.side, sentence.text) for sentence in proved} & truth
-    pairs = {model.decode(a): model.decode(b) for a, b in zip(*(model.encode(t).sentences() for t in (sources, targets)))}
+    pairs = {
+        model.decode(a): model.decode(b) for a, b in zip(*(model.encode(t).sentences() for t in (sources, targets)))
+    }
     numbered = {(s.example, s.side): s.text for s in proved if s.example is not None}
     joined = sum(
         numbered.get((number, "target")) == pairs.get(text)
@@ -94,7 +96,9 @@ def main() -> None:
         for number in range(asked.batches):
             runs.append(one(model, size, FIRST_SEED + number, asked.budget))
             say(json.dumps(runs[-1]))
-            write_text(asked.out, json.dumps({"family": asked.family, "budget": asked.budget, "runs": runs}, indent=1))
+            write_text(
+                asked.out, json.dumps({"family": asked.family, "budget": asked.budget, "runs": runs}, indent=1)
+            )
 
 
 if __name__ == "__main__":
