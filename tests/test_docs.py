@@ -52,6 +52,8 @@ def parse(words: list[str]) -> None:
     """Let the command line read the words as it would, and stop before anything is done."""
     command, rest = COMMAND, list(words)
     while hasattr(command, "commands"):
+        if not rest and command.invoke_without_command:
+            return
         name = rest.pop(0)
         assert name in command.commands, f"there is no command {name}"
         command = command.commands[name]

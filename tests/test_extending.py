@@ -9,7 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import pytest
+import transformers
+from tiny import made_module, tiny_tokenizer, usual_sizes
+
+from gradleak import AuditSpec, Client
+from gradleak.audits.run import load_target
 
 PACKAGE = """
 import torch
@@ -133,6 +139,40 @@ def test_all_of_it_is_used_in_audits_and_shown_in_reports(installed, tmp_path):
     assert used["image attack"] == "acme-black"
     assert used["on image page"]
     assert used["listed"]
+
+
+DECLARED = """
+from dataclasses import replace
+from gradleak.models.families.llama import LLAMA
+
+ROLES = {"doorway" if role == "ffn_gate" else role: path for role, path in LLAMA.roles.items()}
+MINE = replace(LLAMA, name="seed_oss", rules={"SeedOssRMSNorm": "gradleak.matching.rules:rms_norm"}, roles=ROLES)
+SWAPPED = replace(MINE, roles={**MINE.roles, "query": "self_attn.v_proj", "value": "self_attn.q_proj"})
+NOWHERE = replace(MINE, roles={**MINE.roles, "ffn_out": "mlp.nowhere"})
+"""
+
+
+def test_a_declaration_of_ones_own_by_its_path(tmp_path, monkeypatch):
+    """`--family module:NAME`, for a type that no list has: used, and refused in a line where it is not true."""
+    (tmp_path / "declared_here.py").write_text(DECLARED)
+    sizes = usual_sizes(len(tiny_tokenizer("llama")), 2, 16)
+    config = transformers.SeedOssConfig(**sizes, num_key_value_heads=1, head_dim=8)
+    made_module(config, "causal-lm", 0).save_pretrained(tmp_path / "model")
+    tiny_tokenizer("llama").save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = AuditSpec(model="model", family="declared_here:MINE", observe="layer:1.doorway")
+    update = Client(load_target(spec), observe=spec.observe).update(["Rosa moved."])
+    assert list(update.tensors) == ["model.layers.0.mlp.gate_proj.weight"]
+    assert update.manifest.family == "seed_oss"
+    for name, said in (
+        ("SWAPPED", "which computes what value is to be"),
+        ("NOWHERE", "ffn_out: a SeedOssDecoderLayer has no mlp.nowhere"),
+        ("NOBODY", "family 'declared_here:NOBODY' cannot be loaded"),
+    ):
+        refused = command_line.run("models", "inspect", "model", "--family", f"declared_here:{name}")
+        assert refused.refused
+        assert said in refused.err
 
 
 def test_the_command_line_knows_it_too(installed, tmp_path):

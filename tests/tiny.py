@@ -106,8 +106,12 @@ def bare_update(model: TextModel, texts: list[str], labels: list[int] | None = N
 
 
 def tiny_module(family: str, task: str, vocabulary: int, layers: int, width: int, seed: int) -> Any:
-    config = CONFIGS[family](vocabulary, layers, width)
-    config.initializer_range = 0.8 / width**0.5  # the usual 0.02 makes models this small nearly linear and blind
+    return made_module(CONFIGS[family](vocabulary, layers, width), task, seed)
+
+
+def made_module(config: Any, task: str, seed: int) -> Any:
+    # the usual 0.02 makes models this small nearly linear and blind
+    config.initializer_range = 0.8 / config.hidden_size**0.5
     goal = text_task(task)  # type: ignore[arg-type]
     config.problem_type = goal.problem_type
     config.num_labels = CLASSES.get(task, config.num_labels)
@@ -238,6 +242,49 @@ TASK_CASES = [
     for task in ("masked-lm", "token-classification")
     if task in FAMILIES.get(name).tasks
 ] + [(name, task) for name in ("bert", "gpt2") for task in ("multi-label", "regression")]
+
+
+_DECODER = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+
+
+def _by_parts(kind: str, **further: Any) -> Callable[[int, int, int], Any]:
+    """The configuration of a type whose entries are called as GPT-2's are."""
+
+    def config(vocabulary: int, layers: int, width: int) -> Any:
+        sizes = {"vocab_size": vocabulary, "n_embd": width, "n_layer": layers, "n_head": HEADS}
+        return getattr(transformers, kind)(**{**sizes, "n_positions": POSITIONS, **_DECODER, **further})
+
+    return config
+
+
+# Types of models that are not listed: their parts are found by structure.
+UNLISTED: dict[str, Callable[[int, int, int], Any]] = {
+    "stablelm": _like_llama("StableLmConfig", use_parallel_residual=True, use_qkv_bias=True),
+    "starcoder2": _like_llama("Starcoder2Config", sliding_window=WINDOW),
+    "olmo2": _like_llama("Olmo2Config"),
+    "cohere": _like_llama("CohereConfig", logit_scale=0.5),
+    "granite": _like_llama("GraniteConfig", embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.5),
+    "falcon": _like_llama("FalconConfig", new_decoder_architecture=True, num_kv_heads=1, num_key_value_heads=None),
+    "phi": _like_llama("PhiConfig"),
+    "persimmon": _like_llama("PersimmonConfig"),
+    "biogpt": lambda *sizes: transformers.BioGptConfig(**usual_sizes(*sizes), **_DECODER),
+    "gptj": _by_parts("GPTJConfig", rotary_dim=4),
+    "gpt_bigcode": _by_parts("GPTBigCodeConfig", multi_query=True),
+    "ernie": lambda *sizes: transformers.ErnieConfig(**usual_sizes(*sizes)),
+    "roformer": lambda *sizes: transformers.RoFormerConfig(**usual_sizes(*sizes), embedding_size=sizes[2]),
+    "nomic_bert": lambda *sizes: transformers.NomicBertConfig(**usual_sizes(*sizes)),
+    "deberta": lambda *sizes: transformers.DebertaConfig(
+        **usual_sizes(*sizes), relative_attention=True, pos_att_type=["c2p", "p2c"], type_vocab_size=0
+    ),
+}  # fmt: skip
+
+
+def unlisted_model(kind: str, task: str, layers: int = 2, width: int = 16, seed: int = 0) -> TextModel:
+    """A random model of an unlisted type, loaded the way a user's own model object is."""
+    encoder = kind in ("ernie", "roformer", "nomic_bert", "deberta")
+    tokenizer = _tokenizer("words" if encoder else "llama")
+    module = made_module(UNLISTED[kind](len(tokenizer), layers, width), task, seed)
+    return load_model(module, tokenizer=tokenizer, task=task)  # type: ignore[arg-type]
 
 
 def secret_of(number: int) -> Secret:

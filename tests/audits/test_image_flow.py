@@ -241,7 +241,7 @@ def test_a_recipe_of_images(data, tmp_path):
 def test_what_a_spec_leaves_open(data):
     spec = AuditSpec(model=SMALL, data=str(data), options=QUICK["lti"], trials=1)
     assert audit(spec).attack.name == "lti"
-    assert set(IMAGE_ATTACKS.names()) == {"control", "gi-gip", "ig", "lti"}
+    assert set(IMAGE_ATTACKS.names()) == {"control", "exact", "gi-gip", "ig", "lti"}
     assert np.isfinite(blobs(1).values().numpy()).all()
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 import torch
 from tiny import CASES, TEXTS, secret_of, tiny_model
 
 from gradleak import Client, GradleakError, TextModel
+from gradleak.clients.training import plain_gradient
+from gradleak.core.secret import generator
 from gradleak.defenses.accounting import spent
 from gradleak.defenses.dpsgd import DpSgd
 from gradleak.report.wording import threat_model
+from gradleak.updates.client_rule import ClientRule
 
 LABELS = [0, 1, 1]
 # Families with parameters that Opacus reads wrongly or not at all: relative positions, positions beside a mask.
@@ -51,6 +56,26 @@ def test_clipping_is_that_of_a_plain_loop(any_tiny: TextModel, clip: float) -> N
     relative = 0 if (any_tiny.family, any_tiny.task) in CASES else 1e-4
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=relative, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["masked-lm", "token-classification", "multi-label", "regression"])
+def test_clipping_is_that_of_a_plain_loop_for_every_task(task: str) -> None:
+    """The sentences of one batch as the client made them: hidden tokens are drawn for all at once."""
+    model = tiny_model("bert", task)
+    rng, goal = Random(2), model.goal
+    labels = [goal.drawn_label(model, text, rng) for text in TEXTS] if goal.labelled else None
+    drawn = generator(secret_of(3).child("targets"))
+    batch, targets = goal.examples(model, TEXTS, goal.labels(model, TEXTS, labels), ClientRule(mask=0.5), drawn)
+    client = Client(model, client="fedsgd:mask=0.5", defenses=["dpsgd:noise=0,clip=0.5"])
+    found = client.update(TEXTS, labels, secret_of(3)).tensors
+    names = list(model.parameters())
+    alone = [slice(i, i + 1) for i in range(len(TEXTS))]
+    singles = [plain_gradient(model, batch.part(one), targets[one], names) for one in alone]
+    norms = [sum(float(t.double().square().sum()) for t in single.values()) ** 0.5 for single in singles]
+    assert set(found) == set(singles[0])
+    for name, tensor in found.items():
+        clipped = [min(1.0, 0.5 / norm) * single[name] for norm, single in zip(norms, singles, strict=True)]
+        torch.testing.assert_close(tensor, sum(clipped) / len(TEXTS), rtol=1e-4, atol=1e-6)
 
 
 def test_clipping_binds(tiny_bert: TextModel) -> None:

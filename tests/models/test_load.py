@@ -21,7 +21,7 @@ def folder(tmp_path):
     [
         ("config.json", b"{", r"cannot read .*config\.json: it is not JSON"),
         ("config.json", b'{"model_type": "bert", "hidden_size": "wide"}', "cannot load model"),
-        ("config.json", b'{"model_type": "t5"}', "'t5' are not supported"),
+        ("config.json", b'{"model_type": "mixtral"}', "'mixtral' are not listed.*experts"),
         ("tokenizer.json", b"{", "cannot load the tokenizer"),
         ("tokenizer_config.json", b"[]", "cannot load the tokenizer"),
         ("model.safetensors", b"", "is not a safetensors file, or it is cut short"),

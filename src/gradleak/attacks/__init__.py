@@ -31,6 +31,7 @@ IMAGE_ATTACKS: Registry[type[Attack]] = Registry(
     "attack on images",
     {
         "control": "gradleak.attacks.images.control:ImageControl",
+        "exact": "gradleak.attacks.images.exact:ImageExact",
         "gi-gip": "gradleak.attacks.images.gip:GiGip",
         "ig": "gradleak.attacks.images.ig:Ig",
         "lti": "gradleak.attacks.images.lti:ImageLti",

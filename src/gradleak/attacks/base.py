@@ -69,6 +69,9 @@ class Reconstruction(BaseModel):
 
     sentences: list[Sentence] = Field(default_factory=list, description="of a text model's update")
     images: list[str] = Field(default_factory=list, description="of an image model's update: PNGs as data URIs")
+    certified_images: list[int] = Field(
+        default_factory=list, description="the numbers, from 0, of those images that the update itself proves"
+    )
     labels: list[Label] | None = Field(
         default=None,
         description="classes, or what else the task learns of a text: known to the attack or found by it",
@@ -90,7 +93,7 @@ class Reconstruction(BaseModel):
 
     def __repr__(self) -> str:
         """What there is, without the texts and images themselves, which are private."""
-        certified = sum(sentence.certified for sentence in self.sentences)
+        certified = sum(sentence.certified for sentence in self.sentences) + len(self.certified_images)
         parts = [
             counted(len(self.images), "image") if self.images else counted(len(self.sentences), "sentence"),
             *([f"{certified} certified"] if certified else []),
@@ -199,7 +202,7 @@ class Attack(ABC):
     summary: ClassVar[str]
     modality: ClassVar[Modality] = "text"
     needs_auxiliary: ClassVar[bool] = False
-    at_once: ClassVar[int | None] = None
+    at_once: int | None = None
     """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions
 

@@ -137,7 +137,11 @@ def unscored(answer: Reconstruction, seed: int) -> Trial:
         truth=[],
         labels=None,
         reconstruction=answer,
-        pairs=read or [Pair(truth="", reconstruction=image, scores={}) for image in answer.images],
+        pairs=read
+        or [
+            Pair(truth="", reconstruction=image, scores={}, certified=number in answer.certified_images)
+            for number, image in enumerate(answer.images)
+        ],
         scores={},
         control_scores={},
         bag_size=len(answer.bag),

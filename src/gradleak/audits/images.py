@@ -41,9 +41,7 @@ class ImageData:
 class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     name = "images"
     training = ImageLearner.__module__
-    unused = frozenset(
-        {"task", "num_labels", "lora", "text_column", "label_column", "max_tokens", "window", "candidates"}
-    )
+    unused = frozenset({"task", "lora", "text_column", "label_column", "max_tokens", "window", "candidates"})
 
     def read(self, spec: AuditSpec) -> ImageData:
         if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:

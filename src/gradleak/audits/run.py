@@ -102,6 +102,7 @@ def load_target(spec: AuditSpec, progress: Progress = SILENT) -> Target:
         task=spec.task,
         num_labels=spec.num_labels,
         lora=spec.lora,
+        family=spec.family,
         device=spec.device,
         progress=progress,
     )

@@ -19,6 +19,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
+from gradleak.models.families import FAMILIES
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.selection_text import parse_selection
 from gradleak.models.tasks import Task
@@ -62,6 +63,10 @@ class AuditSpec(BaseModel):
     lora: str | None = setting(
         None, "fresh adapters to train instead of the weights: r=16,alpha=32,targets=query+value, or flowertune",
         "loading",
+    )  # fmt: skip
+    family: str | None = setting(
+        None, "your own declaration of where the model keeps its parts, as module:NAME; default: listed, or found",
+        "loading", column=False,
     )  # fmt: skip
     data: str = setting(
         "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
@@ -157,6 +162,13 @@ class AuditSpec(BaseModel):
     @classmethod
     def _adapters(cls, text: str | None) -> str | None:
         return None if text is None else str(LoraSettings.parse(text))
+
+    @field_validator("family")
+    @classmethod
+    def _declaration(cls, name: str | None) -> str | None:
+        if name is not None:
+            FAMILIES.get(name)  # known from here on, so that what it calls its parts can be selected
+        return name
 
     @field_validator("observe")
     @classmethod

@@ -82,7 +82,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return None if spec.candidates is None else CandidateLists(spec, data, model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
-        labels = model.goal.labels(model, batch.texts, batch.labels)
+        labels = None if batch.labels is None else model.goal.labels(model, batch.texts, batch.labels)
         targets = batch.targets(model)
         return Truth(texts=batch.texts, labels=labels if targets is None else None, targets=targets)
 

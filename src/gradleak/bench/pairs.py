@@ -1,4 +1,4 @@
-"""What `exact` reads of encoder-decoders of real shapes: `python -m gradleak.bench.pairs --family t5 --out FILE.json`.
+"""What `exact` reads of real shapes of encoder-decoders: `python -m gradleak.bench.pairs --family t5 --out FILE`.
 
 Weights are drawn as the library draws them before any training; the shapes are those of T5-small and BART-base, the
 tokenizer is MiniLM's. Sources and targets are sentences of the built-in corpus, drawn by consecutive seeds. The
@@ -60,9 +60,8 @@ def one(model: TextModel, size: int, seed: int, budget: float) -> dict[str, Any]
     }
     proved = [sentence for sentence in found.sentences if sentence.certified]
     right = {(sentence.side, sentence.text) for sentence in proved} & truth
-    pairs = {
-        model.decode(a): model.decode(b) for a, b in zip(*(model.encode(t).sentences() for t in (sources, targets)))
-    }
+    own, other = ([model.decode(row) for row in model.encode(side).sentences()] for side in (sources, targets))
+    pairs = dict(zip(own, other, strict=True))
     numbered = {(s.example, s.side): s.text for s in proved if s.example is not None}
     joined = sum(
         numbered.get((number, "target")) == pairs.get(text)

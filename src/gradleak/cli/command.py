@@ -74,9 +74,10 @@ class Group(TyperGroup):
 class App(typer.Typer):
     """An application, or a group of one, of such commands."""
 
-    def __init__(self, help: str, **settings: Any) -> None:
+    def __init__(self, help: str, bare: bool = False, **settings: Any) -> None:
+        """A `bare` group does something without a command too."""
         plain: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
-        super().__init__(help=help, cls=Group, no_args_is_help=True, **plain, **settings)
+        super().__init__(help=help, cls=Group, no_args_is_help=not bare, **plain, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
         return super().command(name, cls=Command, **settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from rich.table import Table
@@ -15,6 +15,9 @@ from gradleak.core.console import SafeConsole
 from gradleak.core.errors import GradleakError
 from gradleak.core.output import say
 from gradleak.core.registry import Registry
+
+if TYPE_CHECKING:
+    from gradleak.models.discovery.inspection import Inspection
 
 
 def print_assets() -> None:
@@ -49,6 +52,41 @@ def print_models() -> None:
 
     broken = _for_each(FAMILIES, add)
     _print(built_in, families, *broken)
+
+
+def print_inspection(seen: Inspection) -> None:
+    """A text model's parts, what is different about it, and what attacks have of it."""
+    declared = {"listed": "a listed family", "found": "found by structure", "own": "your declaration"}[seen.declared]
+    facts = _table(Text.assemble((seen.model, "bold"), f": {seen.family} ({declared})"), "what", "is")
+    facts.add_row("kind", seen.kind)
+    facts.add_row("task", f"{seen.task} (also: {', '.join(t for t in seen.tasks if t != seen.task) or 'none'})")
+    facts.add_row("size", f"{seen.layers} layers, width {seen.width:,}, {seen.parameters:,} parameters")
+    facts.add_row("texts", f"{seen.vocabulary:,} tokens in the vocabulary, at most {seen.longest:,} in a text")
+    for names in seen.tied:
+        facts.add_row("one matrix", " = ".join(names))
+    if seen.adapters is not None:
+        facts.add_row("adapters", seen.adapters)
+    parts = _table("Parts", "part", "module", "shape", "of it")
+    for name, place in (seen.parts | seen.roles).items():
+        parts.add_row(name, place.path, " x ".join(map(str, place.shape)), place.rows or "")
+    rules = _table("How gradients are read when matching", "modules", "by")
+    for kind, rule in seen.rules.items():
+        rules.add_row(kind, rule)
+    attacks = _table("Attacks", "attack", "can run")
+    for name, lacking in seen.attacks.items():
+        attacks.add_row(name, lacking or "yes")
+    said = [Text(f"- {line}") for line in (*seen.differences, *seen.notes)]
+    _print(facts, parts, *([Text("What is different:"), *said] if said else []), rules, attacks)
+
+
+def print_image_model(model: Any) -> None:
+    """An image model's layers: nothing has to be declared for one."""
+    table = _table(
+        Text.assemble((model.name, "bold"), ": an image model, of which nothing is declared"), "tensor", "shape"
+    )
+    for name, parameter in model.parameters().items():
+        table.add_row(name, " x ".join(map(str, parameter.shape)))
+    _print(table)
 
 
 def print_attacks() -> None:

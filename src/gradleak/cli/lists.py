@@ -13,6 +13,8 @@ from gradleak.core.output import say
 
 assets_app = App("Pinned weights and corpora: list, fetch, locate.")
 app.add_typer(assets_app, name="assets")
+models_app = App("List the built-in models and the supported families, or show the parts of one model.", bare=True)
+app.add_typer(models_app, name="models")
 
 
 @app.command()
@@ -47,12 +49,13 @@ def metrics() -> None:
     print_metrics()
 
 
-@app.command()
-def models() -> None:
-    """List the built-in models and the supported families."""
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context) -> None:
+    """List the built-in models and the supported families; `inspect` shows the parts of one model."""
     from gradleak.cli.listing import print_models
 
-    print_models()
+    if context.invoked_subcommand is None:
+        print_models()
 
 
 @assets_app.command("list")

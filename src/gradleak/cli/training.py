@@ -47,8 +47,8 @@ def finetune(
         progress.begin("reading data", 0)
         rows = read_rows(data, spec.text_column, spec.label_column)
         target = load_text_model(
-            model or default_model(spec.task), task=spec.task, num_labels=spec.num_labels, device=spec.device,
-            progress=progress,
+            model or default_model(spec.task), task=spec.task, num_labels=spec.num_labels, family=spec.family,
+            device=spec.device, progress=progress,
         )  # fmt: skip
         settings = FinetuneSettings.usual(
             target.task, epochs=epochs, lr=lr, batch_size=batch_size, checkpoints=checkpoints, seed=seed
@@ -100,8 +100,9 @@ def train_inverter(
 
     def work(progress: Any) -> Any:
         target = load_text_model(
-            model, task=spec.task, num_labels=spec.num_labels, lora=spec.lora, device=spec.device, progress=progress
-        )
+            model, task=spec.task, num_labels=spec.num_labels, lora=spec.lora, family=spec.family,
+            device=spec.device, progress=progress,
+        )  # fmt: skip
         return train(
             target, out, aux=aux, pseudo=pseudo, size=size, other=other or (), share=share, defenses=spec.defenses,
             network=usual_network(target, features=features, share=hash_share, length=length),

@@ -38,4 +38,8 @@ class ImageClient(Sender):
         device = self.model.device
         targets = torch.tensor(pictures.labels, device=device)
         facts = {"batch_size": len(pictures), "labels": pictures.labels}
-        return self.send(ImageBatch(pictures.values(device)), targets, secret, facts)
+        try:
+            return self.send(ImageBatch(pictures.values(device)), targets, secret, facts)
+        except (ValueError, RuntimeError) as error:  # of torch, as where a batch norm has but one number to normalise
+            why = " ".join(str(error).split())[:200]
+            raise GradleakError(f"{self.model.name} cannot be trained on this batch: {why}") from error

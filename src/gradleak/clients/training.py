@@ -23,7 +23,18 @@ def plain_gradient(model: Target, batch: Examples, targets: Tensor, names: Seque
     parameters = model.parameters()
     loss = model.batch_loss(batch, targets)
     gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
-    return {name: g.detach() for name, g in zip(names, gradients, strict=True) if g is not None}
+    return _apart({name: g.detach() for name, g in zip(names, gradients, strict=True) if g is not None})
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each in memory of its own: where two parameters are added, autograd gives parts of one gradient to both."""
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        if place in taken:
+            tensors[name] = tensor.clone()
+        taken.add(place)
+    return tensors
 
 
 def local_training(
@@ -157,8 +168,12 @@ def _kernels(rule: ClientRule) -> Iterator[None]:
 
 @contextmanager
 def _mode(model: Target, mode: str) -> Iterator[None]:
+    """Batch norms count statistics while they train; those of the model under audit stay as they were."""
+    before = {name: buffer.clone() for name, buffer in model.module.named_buffers()} if mode == "train" else {}
     model.module.train(mode == "train")
     try:
         yield
     finally:
         model.module.eval()
+        for name, buffer in before.items():
+            model.module.get_buffer(name).copy_(buffer)

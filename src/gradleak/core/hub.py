@@ -32,17 +32,26 @@ def reachable(timeout: float = 5.0) -> bool:
 
 def download(repository: str) -> Path:
     """The folder that holds a model's files, fetched unless they are there already."""
-    from huggingface_hub import snapshot_download
-
-    def fetch(patterns: tuple[str, ...]) -> Path:
-        place = snapshot_download(
-            repository, allow_patterns=list(patterns), ignore_patterns=["*/*"], local_files_only=not reachable()
-        )
-        return Path(place)
-
     try:
-        place = fetch(_FILES)
-        return place if any(place.glob("model*.safetensors")) else fetch(_FILES + _OLD_FILES)
+        place = _fetch(repository, _FILES)
+        return place if any(place.glob("model*.safetensors")) else _fetch(repository, _FILES + _OLD_FILES)
     except Exception as error:  # whatever the library meets on its way
         why = "the hub does not have it" if reachable() else "the hub cannot be reached"
         raise GradleakError(why) from error
+
+
+def download_config(repository: str) -> Path | None:
+    """The folder that holds a model's config.json, which is fetched alone; None if it cannot be had."""
+    try:
+        return _fetch(repository, ("config.json",))
+    except Exception:  # to load the model will fail too, and say why
+        return None
+
+
+def _fetch(repository: str, patterns: tuple[str, ...]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    place = snapshot_download(
+        repository, allow_patterns=list(patterns), ignore_patterns=["*/*"], local_files_only=not reachable()
+    )
+    return Path(place)

@@ -96,6 +96,10 @@ class Registry(Generic[T]):
             except GradleakError as error:
                 yield name, error
 
+    def loaded(self) -> list[T]:
+        """Every entry that was asked for so far, those of the form `module:Attribute` included."""
+        return list(self._loaded.values())
+
     def name_of(self, entry: T) -> str:
         """The name that `get` takes for this entry.
 

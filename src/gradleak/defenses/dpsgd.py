@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.accounting import LEAST_NOISE, MOST_NOISE, closed_form, noise_for, spent
@@ -132,6 +133,12 @@ def _private_gradient(
         raise GradleakError("dpsgd needs Opacus: pip install 'gradleak[dp]'") from error
     if any("lora_magnitude_vector" in name for name, _ in model.module.named_parameters()):
         raise GradleakError("dpsgd: Opacus cannot separate what single sentences add to DoRA's adapters")
+    mixing = next((name for name, part in model.module.named_modules() if isinstance(part, _BatchNorm)), None)
+    if mixing is not None:
+        raise GradleakError(
+            f"dpsgd: {mixing} is a batch norm, which mixes the examples of a batch, so none can be clipped alone; "
+            "Opacus refuses such models too: train one with group norms"
+        )
     local = model.copied()
     wanted = set(names)
     for name, parameter in local.module.named_parameters():
@@ -142,7 +149,10 @@ def _private_gradient(
     sampler = _sampler(local, GradSampleModule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus' hooks on token ids, which have no gradient
-        sampled = sampler(local.module, loss_reduction="mean", strict=False)
+        try:
+            sampled = sampler(local.module, loss_reduction="mean", strict=False)
+        except NotImplementedError as error:
+            raise GradleakError(f"dpsgd: Opacus cannot separate examples in {model.name}: {error}") from error
         local.example_losses(batch, targets).mean().backward()
         reached = {named[p]: p for p in local.parameters().values() if _sample(p) is not None}
         _check_sentences(reached, len(batch))

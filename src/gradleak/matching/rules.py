@@ -58,6 +58,14 @@ def rms_norm(module: Any, x: Tensor, output_gradient: Tensor) -> LayerGradients:
     return {"weight": (output_gradient * normal).sum(dim=1)}
 
 
+def centred_norm(module: Any, x: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """A layer normalisation that is not torch's own, such as Cohere's, which has no bias."""
+    eps = getattr(module, "variance_epsilon", None) or getattr(module, "eps", None) or torch.finfo(x.dtype).eps
+    centred = x - x.mean(dim=-1, keepdim=True)
+    normal = centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    return {"weight": (output_gradient * normal).sum(dim=1), "bias": output_gradient.sum(dim=1)}
+
+
 def embedding(module: nn.Embedding, index: Tensor, output_gradient: Tensor) -> LayerGradients:
     if module.padding_idx is not None:  # such a row never learns
         output_gradient = output_gradient * (index != module.padding_idx)[..., None]
@@ -66,7 +74,12 @@ def embedding(module: nn.Embedding, index: Tensor, output_gradient: Tensor) -> L
 
 def scaled_embedding(module: Any, index: Tensor, output_gradient: Tensor) -> LayerGradients:
     """Gemma's table gives a multiple of its rows."""
-    return embedding(module, index, output_gradient * module.embed_scale.to(output_gradient))
+    return embedding(module, index, output_gradient * torch.as_tensor(module.embed_scale).to(output_gradient))
+
+
+def nothing(module: nn.Module, x: Tensor, output_gradient: Tensor) -> LayerGradients:
+    """For a class that computes something else than the class it derives from, whose rule would be wrong."""
+    return {}
 
 
 def convolution(module: nn.Conv2d, patches: Tensor, output_gradient: Tensor) -> LayerGradients:

@@ -115,7 +115,7 @@ class Adapter:
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
         self.embedding_projection: nn.Module | None = _if_there(base, family.embedding_projection)
-        every = [(layer, side) for side in family.sides or (family,) for layer in _layers(base, side.layers)]
+        every = [(layer, side) for side in family.sides or (family,) for layer in layers_of(base, side.layers)]
         # How many layers a token goes through; more than there are where layers are shared.
         self.depth = max(len(every), 0 if family.base else int(getattr(self.config, "num_hidden_layers", 0)))
         self.shared = self.depth > len(every)  # layers run several times: a gradient is the sum over all runs
@@ -145,7 +145,8 @@ class Adapter:
     @property
     def parallel(self) -> bool:
         """Whether feed-forward blocks see what their layer's attention sees, and not what it made of it."""
-        return self.family.parallel is not None and bool(getattr(self.config, self.family.parallel))
+        entry = self.family.parallel
+        return bool(getattr(self.config, entry) if isinstance(entry, str) else entry)
 
     @property
     def counts_positions(self) -> bool:
@@ -179,6 +180,12 @@ class Adapter:
         cap = getattr(self.config, self.family.logit_cap, None) if self.family.logit_cap else None
         return None if cap is None else float(cap)
 
+    @property
+    def logit_scale(self) -> float:
+        """What logits of a language model are multiplied by."""
+        entry = self.family.logit_scale
+        return float(getattr(self.config, entry)) if isinstance(entry, str) else entry
+
     def position_ids(self, length: int, start: int = 0) -> torch.Tensor:
         """What the model is told of the positions of so many tokens, of which the first is at a position."""
         family = self.family
@@ -197,8 +204,12 @@ class Adapter:
         return Part(role, self.name_of(module), module, block, transposed)
 
     def _block(self, where: Fused) -> Block:
-        heights = [int(getattr(self.config, name)) for name in where.heights or ()] or [1] * where.count
-        return Block(where.index, tuple(heights), int(getattr(self.config, where.groups)) if where.groups else 1)
+        heights = [self._count(each) for each in where.heights or ()] or [1] * where.count
+        return Block(where.index, tuple(heights), 1 if where.groups is None else self._count(where.groups))
+
+    def _count(self, entry: str | int) -> int:
+        """A number, or what an entry of the configuration says."""
+        return entry if isinstance(entry, int) else int(getattr(self.config, entry))
 
 
 def _roles(family: Family, config: Any) -> Mapping[str, str | Fused]:
@@ -207,7 +218,7 @@ def _roles(family: Family, config: Any) -> Mapping[str, str | Fused]:
     return {**family.roles, **elsewhere} if entry and getattr(config, entry) else family.roles
 
 
-def _layers(base: nn.Module, path: str) -> list[nn.Module]:
+def layers_of(base: nn.Module, path: str) -> list[nn.Module]:
     """The layers of a path, in which a star stands for every module of a list."""
     before, star, after = path.partition(".*.")
     lists = [group.get_submodule(after) for group in base.get_submodule(before).children()] if star else []

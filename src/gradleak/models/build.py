@@ -13,7 +13,8 @@ from gradleak.core.memory import free_memory
 from gradleak.core.tensor_files import quoted
 from gradleak.core.text import enumerated
 from gradleak.models.checkpoint import Checkpoint
-from gradleak.models.families import Family, Task, family_of
+from gradleak.models.discovery.choose import chosen_family
+from gradleak.models.families import FAMILIES, Family, Task, family_of
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
 from gradleak.models.tasks import text_task
@@ -46,10 +47,23 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
     outline = _outline(config, task)
     new = not trained.has_head_of(task) or how.num_labels is not None
     head = _head_parameters(outline, family, task)
-    _check_sizes(checkpoint, outline, head, tensors)
+    check_sizes(checkpoint, outline, head, tensors)
     if trained != Objective() and not trained.has_head_of(task):  # a head of the same name may be of something else
-        outside = tuple(f"{path}." for path in family.head_of(task) if not _in_base(outline, path))
+        outside = tuple(f"{path}." for path in family.head_of(task) if not in_base(outline, path))
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(outside)}
+    module, drawn, left_over = loaded(checkpoint, outline, config, tensors, head if new else set(), how.head_seed)
+    remarks = _left_over(checkpoint, module, left_over, family, trained, how)
+    module.config.problem_type = text_task(task).problem_type  # as it is audited, so it is saved
+    return module, Origin(drawn, how.head_seed, remarks)
+
+
+def loaded(
+    checkpoint: Checkpoint, outline: Any, config: Any, tensors: Mapping[str, Tensor], new: set[str], seed: int
+) -> tuple[Any, tuple[str, ...], list[str]]:
+    """The module in fp32 with the weights, the names of those that were drawn, and what it has no place for.
+
+    Only parameters in `new` may be missing or have another shape; these are drawn from the seed.
+    """
     module, info = type(outline).from_pretrained(
         None,
         config=config,
@@ -60,41 +74,61 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
         ignore_mismatched_sizes=True,  # judged below
     )
     other_shapes = {name: (list(held), list(asked)) for name, held, asked in info["mismatched_keys"]}
-    lacking = set(info["missing_keys"]) | other_shapes.keys()
+    # What is counted, such as the steps of a batch norm, decides nothing.
+    counters = {name for name, buffer in module.named_buffers() if not buffer.is_floating_point()}
+    lacking = (set(info["missing_keys"]) | other_shapes.keys()) - counters
     named = [*dict(module.named_parameters()), *dict(module.named_buffers())]  # a tied matrix once
-    _refuse_lacking(checkpoint, [name for name in named if name in lacking - (head if new else set())], other_shapes)
-    remarks = _left_over(checkpoint, module, sorted(info["unexpected_keys"]), trained, how)
-    _draw(module, lacking, config, how.head_seed)
-    module.name_or_path = module.config.name_or_path = str(folder)
-    module.config.problem_type = text_task(task).problem_type  # as it is audited, so it is saved
-    return module.float(), Origin(tuple(sorted(lacking)), how.head_seed, remarks)
+    _refuse_lacking(checkpoint, [name for name in named if name in lacking - new], other_shapes)
+    _draw(module, lacking, config, seed)
+    module.name_or_path = module.config.name_or_path = str(checkpoint.folder)
+    left_over = [name for name in sorted(info["unexpected_keys"]) if not name.endswith(_BUFFERS)]
+    return module.float(), tuple(sorted(lacking)), left_over
+
+
+def family_for(checkpoint: Checkpoint, how: Loading) -> Family:
+    """The declaration that a checkpoint is loaded by: one's own, the listed one, or one found by structure."""
+    from transformers import CONFIG_MAPPING
+
+    kind = checkpoint.about.model_type
+    if how.family is None and (kind in FAMILIES or kind not in CONFIG_MAPPING):
+        return family_of(kind)
+    return chosen_family(_config(checkpoint, "causal-lm", None), how.family)
 
 
 # --- before anything is built ---------------------------------------------------------------------------
 
 
 def _config(checkpoint: Checkpoint, task: Task, num_labels: int | None) -> Any:
-    """The library's configuration. Counts are checked first: it lists layers and classes one by one."""
+    """The library's configuration. Layers are counted first: it lists them one by one."""
     from transformers import CONFIG_MAPPING
 
     kind = CONFIG_MAPPING[checkpoint.about.model_type]
-    values = {name: value for name, value in checkpoint.config.items() if name not in _STEERING}
     for key in ("num_hidden_layers", kind.attribute_map.get("num_hidden_layers", "num_hidden_layers")):
-        count = values.get(key, 1)
+        count = checkpoint.config.get(key, 1)
         if type(count) is not int or not 1 <= count <= 1_000_000:
             said = f"{count:,}" if type(count) is int else repr(count)[:40]
             raise GradleakError(f"{checkpoint.folder / 'config.json'}: {key}: a model cannot have {said} layers")
     goal = text_task(task)
     asked = goal.configured_classes(num_labels)
-    _check_classes(values.get("num_labels"), least=1)
-    _check_classes(asked, least=goal.least_classes)
-    config = kind.from_dict(values, **({} if asked is None else {"num_labels": asked}))
-    if not goal.predicts_tokens:
-        _check_classes(config.num_labels, least=1)
+    check_classes(asked, least=goal.least_classes)
+    return library_config(checkpoint, asked, listed=not goal.predicts_tokens)
+
+
+def library_config(checkpoint: Checkpoint, num_labels: int | None, listed: bool = True) -> Any:
+    """The library's configuration, without what would steer it elsewhere; it lists classes one by one."""
+    from transformers import CONFIG_MAPPING
+
+    values = {name: value for name, value in checkpoint.config.items() if name not in _STEERING}
+    check_classes(values.get("num_labels"), least=1)
+    extra = {} if num_labels is None else {"num_labels": num_labels}
+    config = CONFIG_MAPPING[checkpoint.about.model_type].from_dict(values, **extra)
+    if listed:
+        check_classes(config.num_labels, least=1)
     return config
 
 
-def _check_classes(count: object, least: int = 2) -> None:
+def check_classes(count: object, least: int = 2) -> None:
+    """Refuse what cannot be a number of classes; None is none that was given."""
     if count is not None and (type(count) is not int or not least <= count <= MOST_CLASSES):
         said = f"{count:,}" if type(count) is int else repr(count)[:40]
         raise GradleakError(f"a classifier has 2 to {MOST_CLASSES:,} classes, not {said}")
@@ -118,7 +152,7 @@ def _head_parameters(module: Any, family: Family, task: Task) -> set[str]:
     }
 
 
-def _check_sizes(checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor]) -> None:
+def check_sizes(checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor]) -> None:
     """Refuse a model far larger than its weights before it takes any memory, and a head that has no room."""
     sizes = {name: parameter.numel() for name, parameter in outline.named_parameters()}
     heads = sum(sizes[name] for name in head)
@@ -156,23 +190,16 @@ def _refuse_lacking(
 
 
 def _left_over(
-    checkpoint: Checkpoint, module: Any, names: list[str], trained: Objective, how: Loading
+    checkpoint: Checkpoint, module: Any, names: list[str], family: Family, trained: Objective, how: Loading
 ) -> tuple[str, ...]:
     """What is said of tensors that the model has no place for; those inside its layers mean another model."""
-    names = [name for name in names if not name.endswith(_BUFFERS)]
-    inside = [name for name in names if _in_base(module, name)]
-    if inside:
-        more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
-        raise GradleakError(
-            f"the checkpoint in {checkpoint.folder} is not the model that its config.json describes: "
-            f"its weight files hold {quoted(inside[0])}{more}, which its config.json has no place for"
-        )
+    refuse_inside(checkpoint, module, names)
     heads = [name for name in names if _first(module, name) != _UNUSED]
     if not heads or trained.other is not None:
         return ()
     count = f"{quoted(heads[0])}" + (f" and {len(heads) - 1} more" if len(heads) > 1 else "")
     if trained.task is None and how.task is None:
-        ways = [f"--task {task}" for task in family_of(checkpoint.about.model_type).tasks]
+        ways = [f"--task {task}" for task in family.tasks]
         raise GradleakError(
             f"the checkpoint in {checkpoint.folder} holds the head of another objective ({count}); "
             f"{enumerated(ways).replace(' and ', ' or ')} audits it with a new one"
@@ -180,11 +207,23 @@ def _left_over(
     return (f"Left out of the model, as they are no part of it: {count}.",)
 
 
+def refuse_inside(checkpoint: Checkpoint, module: Any, names: list[str]) -> None:
+    """Refuse tensors inside the model's layers that it has no place for."""
+    inside = [name for name in names if in_base(module, name)]
+    if inside:
+        more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
+        raise GradleakError(
+            f"the checkpoint in {checkpoint.folder} is not the model that its config.json describes: "
+            f"its weight files hold {quoted(inside[0])}{more}, which its config.json has no place for"
+        )
+
+
 def _first(module: Any, name: str) -> str:
     return name.removeprefix(f"{module.base_model_prefix}.").partition(".")[0]
 
 
-def _in_base(module: Any, name: str) -> bool:
+def in_base(module: Any, name: str) -> bool:
+    """Whether a tensor belongs to the model without its head."""
     return _first(module, name) in {child for child, _ in module.base_model.named_children()}
 
 

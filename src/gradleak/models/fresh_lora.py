@@ -10,9 +10,10 @@ from torch import Tensor
 from gradleak.core.errors import GradleakError
 from gradleak.core.registry import suggest
 from gradleak.models.adapter import Part
-from gradleak.models.huggingface import checked, quiet, reading
+from gradleak.models.huggingface import checked, reading
 from gradleak.models.lora import peft_library
 from gradleak.models.lora_text import ALL, LoraSettings
+from gradleak.models.quiet import quiet
 from gradleak.models.text import TextModel
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,33 +10,52 @@ from typing import Any
 import torch
 
 from gradleak.core.errors import GradleakError
-from gradleak.core.hub import download
+from gradleak.core.hub import download, download_config
+from gradleak.core.reading import read_json_table
 from gradleak.core.registry import suggest
 from gradleak.core.tensor_files import check_finite, quoted
-from gradleak.models.build import built
-from gradleak.models.checkpoint import open_checkpoint
-from gradleak.models.families import Task, family_of
+from gradleak.models.build import built, family_for
+from gradleak.models.checkpoint import MAX_CONFIG, open_checkpoint
+from gradleak.models.discovery.choose import chosen_family, remark_on
+from gradleak.models.families import Task
+from gradleak.models.image import ImageModel
+from gradleak.models.image_files import is_image_object, load_image_files, load_image_object, reads_images
 from gradleak.models.loading import Loading
 from gradleak.models.objective import objective, objective_of, task_of
+from gradleak.models.quiet import quiet
 from gradleak.models.text import Origin, TextModel
 
 
 def load_files(
     name: str, folder: str, how: Loading, *, default_task: Task | None = None, known: Iterable[str] = ()
-) -> TextModel:
+) -> TextModel | ImageModel:
     """The model of a folder or hub id; `known` are names to suggest where there is neither."""
     with quiet(), reading(name):
         checkpoint = open_checkpoint(_local(name, folder, how, known))
         about = checkpoint.about
-        family = family_of(about.model_type)
+        if reads_images(about.model_type):
+            return load_image_files(name, checkpoint, how)
+        how.refuse_image_settings(name)
+        family = family_for(checkpoint, how)
         misnamed = bool(about.is_encoder_decoder) and family.kind != "encoder-decoder"
         trained = objective(about.architectures, about.problem_type, misnamed, about.classes)
         task = trained.choose(name, family, how.task or default_task)
         module, origin = built(checkpoint, family, task, trained, how)
         if remark := trained.remark(task):
             origin = origin.with_remark(remark)
+        origin = origin.with_family(family, remark_on(family, how.family))
         tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
         return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
+
+
+def configured_type(source: str) -> str:
+    """The `model_type` that the config.json of a folder or hub id names; "" where loading will say what is wrong."""
+    try:
+        place = Path(source) if Path(source).is_dir() else download_config(source)
+        named = None if place is None else read_json_table(place / "config.json", MAX_CONFIG).get("model_type")
+    except (GradleakError, OSError, ValueError):
+        return ""
+    return named if isinstance(named, str) else ""
 
 
 def is_hugging_face(module: Any) -> bool:
@@ -46,13 +63,14 @@ def is_hugging_face(module: Any) -> bool:
     return hasattr(module, "peft_config") or (hasattr(module, "config") and hasattr(module, "base_model"))
 
 
-def load_object(module: Any, how: Loading) -> TextModel:
+def load_object(module: Any, how: Loading) -> TextModel | ImageModel:
     """A model object of the user's."""
     if not is_hugging_face(module):
         raise GradleakError(f"{type(module).__name__} is not a Hugging Face model, nor a torch module")
     if hasattr(module, "get_base_model"):
         module = module.get_base_model()  # the model itself, with the adapters in its layers
-    if how.tokenizer is None:
+    images = is_image_object(module)
+    if how.tokenizer is None and not images:
         raise GradleakError("a model object needs its tokenizer: load_model(model, tokenizer=...)")
     name = module.config.name_or_path or "model object"
     for each, parameter in module.named_parameters():
@@ -63,9 +81,15 @@ def load_object(module: Any, how: Loading) -> TextModel:
     if getattr(module.config, "_attn_implementation", "eager") != "eager":
         # The default fused attention has no second derivative on CPU.
         module.set_attn_implementation("eager")
-    task = how.task or task_of(module)
+    if images:
+        with reading(name):
+            return load_image_object(module, name, how)
+    how.refuse_image_settings(name)
+    family = chosen_family(module.config, how.family)
+    task = how.task or task_of(module, family)
     remark = objective_of(module).remark(task)
     origin = Origin(remarks=(remark,)) if remark else Origin()
+    origin = origin.with_family(family, remark_on(family, how.family))
     with reading(name):
         return checked(TextModel(module.float().to(how.device), how.tokenizer, task, name, origin))
 
@@ -128,21 +152,3 @@ def reading(name: str) -> Iterator[None]:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the library's reports and bars off the terminal; our errors have what matters."""
-    from transformers.utils import logging as library
-
-    level, bars = library.get_verbosity(), library.is_progress_bar_enabled()
-    library.set_verbosity(logging.CRITICAL)
-    library.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers for what it will rename
-            yield
-    finally:
-        library.set_verbosity(level)
-        if bars:
-            library.enable_progress_bar()

@@ -15,17 +15,21 @@ from gradleak.core.files import filling, write_text
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.models.base import Target
+from gradleak.models.families import FAMILIES, Family
 from gradleak.models.fresh_lora import with_fresh_lora
-from gradleak.models.huggingface import is_hugging_face, load_files, load_object, quiet
+from gradleak.models.huggingface import configured_type, is_hugging_face, load_files, load_object
 from gradleak.models.image import ImageModel, load_module
+from gradleak.models.image_files import reads_images
 from gradleak.models.lenet import LENET
 from gradleak.models.loading import BuiltIn, Loading, resolve_device
 from gradleak.models.lora import OWN_BASE, is_adapter, load_adapted
 from gradleak.models.lora_saving import save_adapter
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.lti import LTI
-from gradleak.models.tasks import Modality, Task
+from gradleak.models.quiet import quiet
+from gradleak.models.tasks import MODALITY_OF, Modality, Task
 from gradleak.models.text import TextModel, text_target
+from gradleak.models.vision_libraries import TIMM, TORCHVISION
 
 
 def load_model(
@@ -37,6 +41,8 @@ def load_model(
     head_seed: int = 0,
     shape: tuple[int, int, int] | None = None,
     lora: LoraSettings | str | None = None,
+    family: Family | str | None = None,
+    processor: Any = None,
     name: str | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -44,14 +50,17 @@ def load_model(
     """Load the model to audit.
 
     `source` is a built-in name ("minilm", "lenet:seed=3"), a Hugging Face folder or hub id, or a model object: a
-    `PreTrainedModel`, which needs its `tokenizer` beside it, or a torch module that gives class logits for images of
-    `shape` (channels, height, width) with values from 0 to 1.
+    `PreTrainedModel`, which needs its `tokenizer` beside it if it reads text and may have its image `processor` if it
+    reads images, or a torch module that gives class logits for images of `shape` (channels, height, width) with
+    values from 0 to 1.
 
     `task` is one of docs/tasks.md; by default encoders classify and decoders model language, unless the checkpoint
     says otherwise. One that was trained for another objective is refused unless `task` is given. A head
     that the checkpoint does not hold is drawn from `head_seed`, the same on every machine, and `notes` says so;
     whatever else is missing is an error. `lora` puts fresh adapters on the model, such as "r=16,targets=query+value",
-    and only they are trained. Results call the model by `name`, or as it was asked for.
+    and only they are trained. `family` is a declaration of your own of where the model keeps its parts, or
+    "module:NAME" of one; types that are not listed need none if their parts can be found by structure. Results call
+    the model by `name`, or as it was asked for.
 
     >>> model = load_model("minilm")
     >>> model.task, model.num_labels, model.layer_count
@@ -62,11 +71,12 @@ def load_model(
     (3, 32, 32)
     """
     adapters = LoraSettings.parse(lora) if isinstance(lora, str) else lora
-    how = Loading(task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters)
+    declared = FAMILIES.get(family) if isinstance(family, str) else family
+    how = Loading(
+        task, num_labels, head_seed, tokenizer, resolve_device(device), progress, adapters, declared, shape, processor
+    )
     if isinstance(source, nn.Module) and not is_hugging_face(source):
-        model: Target = load_module(source, shape, how)
-    elif shape is not None:
-        raise GradleakError("'shape' is for a torch module of your own that reads images")
+        model: Target = load_module(source, how)
     else:
         progress.begin(f"loading {source if isinstance(source, str | Path) else type(source).__name__}", 0)
         model = _load(source, how)
@@ -89,13 +99,15 @@ def load_text_model(source: Any, **how: Any) -> TextModel:
 
 
 def modality_of_source(source: str) -> Modality:
-    """What a model reads, known from its name without loading it.
+    """What a model reads, known from its name, or from the config.json of a folder or hub id, without loading it.
 
     >>> modality_of_source("lenet:seed=3"), modality_of_source("some/folder")
     ('images', 'text')
     """
     built_in = _built_in(source)
-    return "images" if built_in is not None and built_in.task == "image-classification" else "text"
+    if built_in is not None:
+        return MODALITY_OF[built_in.task]
+    return "images" if reads_images(configured_type(source)) else "text"
 
 
 def save_model(
@@ -131,6 +143,8 @@ def _load(source: Any, how: Loading) -> Target:
     name = str(source)
     built_in = _built_in(name)
     if built_in is not None:
+        if how.shape is not None or how.processor is not None:
+            raise GradleakError(f"'shape' is for a torch module or checkpoint of your own; {name} has its own")
         kind, values = split_parameters(name, modules=False)
         return built_in.load(name, validated(built_in.options, values, f"model {kind!r}"), how)
     if is_adapter(name):
@@ -147,7 +161,7 @@ class NoValues(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _of_asset(name: str, values: NoValues, how: Loading) -> TextModel:
+def _of_asset(name: str, values: NoValues, how: Loading) -> TextModel | ImageModel:
     """A pinned checkpoint, fetched and converted first if it must be."""
     folder = assets.pull(name, how.progress)
     packed = next((file for file in assets.find(name).files if file.name.endswith(".gguf")), None)
@@ -168,6 +182,8 @@ BUILT_IN: dict[str, BuiltIn] = {
     "gemma3-270m": BuiltIn("causal-lm", assets.find("gemma3-270m").summary, NoValues, _of_asset),
     "lenet": LENET,
     "lti": LTI,
+    "timm": TIMM,
+    "torchvision": TORCHVISION,
 }
 
 

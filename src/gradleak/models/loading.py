@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 from gradleak.models.base import Target
-from gradleak.models.families import Task
+from gradleak.models.families import Family, Task
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.tasks import TargetTask
 
@@ -28,13 +28,24 @@ class Loading:
     device: torch.device
     progress: Progress
     lora: LoraSettings | None = None
+    family: Family | None = None
+    shape: tuple[int, int, int] | None = None
+    processor: Any = None
 
-    def refuse_text_settings(self, name: str) -> None:
-        """For models of images, whose task and classes are fixed."""
-        given = {"task": self.task, "num_labels": self.num_labels, "tokenizer": self.tokenizer, "lora": self.lora}
+    def refuse_text_settings(self, name: str, own_classes: bool = True) -> None:
+        """For models of images; most have classes of their own, which cannot be set."""
+        given = {"task": self.task, "tokenizer": self.tokenizer, "lora": self.lora, "family": self.family}
         for setting, value in given.items():
             if value is not None:
                 raise GradleakError(f"{setting!r} is for text models; {name} reads images")
+        if own_classes and self.num_labels is not None:
+            raise GradleakError(f"'num_labels' is for checkpoints with a new head; {name} has classes of its own")
+
+    def refuse_image_settings(self, name: str) -> None:
+        """For models of text."""
+        for setting, value in {"shape": self.shape, "processor": self.processor}.items():
+            if value is not None:
+                raise GradleakError(f"{setting!r} is for models that read images; {name} reads text")
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from gradleak.models.adapter_names import ADAPTER, plain_name, spellings
 from gradleak.models.base import Target
 from gradleak.models.checkpoint import MAX_CONFIG, check_files, weight_files
 from gradleak.models.families import Task
-from gradleak.models.huggingface import checked, quiet, reading
+from gradleak.models.huggingface import checked, reading
 from gradleak.models.loading import Loading
+from gradleak.models.quiet import quiet
 from gradleak.models.tasks import text_tasks
 from gradleak.models.text import TextModel
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradleak.models.text import TextModel
+from gradleak.models.adapter import Adapter
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Sees:
 
 
 @contextmanager
-def given(model: TextModel, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
+def given(adapter: Adapter, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
     """The mask in the form that the model takes for so many rows; a mask over tokens is taken as it is.
 
     Not all models leave it to the mask who sees whom. Where layers have a buffer for it, that is ours meanwhile.
@@ -42,7 +42,7 @@ def given(model: TextModel, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
     if isinstance(mask, Tensor):
         yield mask
         return
-    adapter, windows = model.adapter, model.adapter.windows
+    windows = adapter.windows
     buffer = adapter.family.window_mask
     if buffer is not None:
         holders = [layer.get_submodule(buffer.rpartition(".")[0]) for layer in adapter.layers]
@@ -51,12 +51,12 @@ def given(model: TextModel, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
         try:
             for holder, window in zip(holders, windows, strict=True):
                 setattr(holder, name, _square(mask.within(window)))
-            yield _blocking(model, mask.sees, rows)
+            yield _blocking(adapter, mask.sees, rows)
         finally:
             for holder, own in zip(holders, before, strict=True):
                 setattr(holder, name, own)
         return
-    masks = {window: _blocking(model, mask.within(window), rows) for window in dict.fromkeys(windows)}
+    masks = {window: _blocking(adapter, mask.within(window), rows) for window in dict.fromkeys(windows)}
     kinds = getattr(adapter.config, adapter.family.layer_kinds, None)
     if len(masks) == 1 or kinds is None:
         yield next(iter(masks.values()))
@@ -65,9 +65,8 @@ def given(model: TextModel, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
 
 
 @contextmanager
-def placed(model: TextModel, positions: Tensor | None) -> Iterator[dict[str, Any]]:
+def placed(adapter: Adapter, positions: Tensor | None) -> Iterator[dict[str, Any]]:
     """Positions, (1, tokens), as arguments of the model; put in on the way where a model counts them itself."""
-    adapter = model.adapter
     if positions is None or not adapter.counts_positions:
         yield {} if positions is None else {"position_ids": positions}
         return
@@ -107,9 +106,9 @@ def _apart(attention: Any, places: Tensor) -> Iterator[None]:
         del attention.compute_bias
 
 
-def _blocking(model: TextModel, sees: Tensor, rows: int) -> Tensor:
+def _blocking(adapter: Adapter, sees: Tensor, rows: int) -> Tensor:
     """What is added to the attention's scores, (rows, 1, tokens, tokens)."""
-    dtype = model.token_embedding.dtype
+    dtype = adapter.token_embedding.weight.dtype
     blocked = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     blocked.masked_fill_(~sees, torch.finfo(dtype).min)
     return blocked[None, None].expand(rows, -1, -1, -1)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.text import enumerated
-from gradleak.models.families import Family, Kind, Task, family_of
+from gradleak.models.discovery.choose import chosen_family
+from gradleak.models.families import Family, Kind, Task
 from gradleak.models.tasks import text_task, text_tasks
 from gradleak.models.tasks.base import TextTask
 
@@ -90,10 +91,10 @@ def objective_of(module: Any) -> Objective:
     )
 
 
-def task_of(module: Any) -> Task:
+def task_of(module: Any, own: Family | None = None) -> Task:
     """The task of a Hugging Face model object that can be audited."""
     kind = type(module).__name__
-    found, family = objective_of(module), family_of(module.config.model_type)
+    found, family = objective_of(module), own or chosen_family(module.config)
     if found.other is not None or found.task not in family.tasks:
         trained = found.other or found.task or "nothing: it has no head"
         raise GradleakError(

@@ -21,7 +21,7 @@ from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
-from gradleak.models.families import Task, family_of
+from gradleak.models.families import Family, Task, family_of
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.tasks import text_task
 
@@ -63,9 +63,14 @@ class Origin:
     seed: int = 0
     remarks: tuple[str, ...] = ()
     lora: LoraSettings | None = None  # of fresh adapters
+    family: Family | None = None  # the declaration of its parts, if it is not the listed one
 
     def with_remark(self, remark: str) -> Origin:
         return replace(self, remarks=(*self.remarks, remark))
+
+    def with_family(self, family: Family, remark: str | None) -> Origin:
+        origin = replace(self, family=family)
+        return origin if remark is None else origin.with_remark(remark)
 
     def with_lora(self, settings: LoraSettings) -> Origin:
         return replace(self.with_remark(settings.sentence), lora=settings)
@@ -110,7 +115,7 @@ class TextModel(Target):
         self.goal = text_task(task)
         self.name = name
         self.origin = origin
-        self.adapter = Adapter(module, family_of(module.config.model_type), task)
+        self.adapter = Adapter(module, origin.family or family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
     def copied(self) -> TextModel:
@@ -318,8 +323,14 @@ class TextModel(Target):
             logits: Tensor = head(states)
         else:
             logits = F.linear(states, head.weight[tokens], None if head.bias is None else head.bias[tokens])
-        cap = self.adapter.logit_cap
+        cap, scale = self.adapter.logit_cap, self.adapter.logit_scale
+        logits = logits if scale == 1.0 else scale * logits
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def logit_slopes(self, logits: Tensor) -> Tensor:
+        """How fast each logit of a language model moves with what the output layer makes of a state."""
+        cap, slopes = self.adapter.logit_cap, torch.full_like(logits, self.adapter.logit_scale)
+        return slopes if cap is None else slopes * (1 - (logits / cap).square())
 
     def loss(
         self, targets: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor

@@ -67,6 +67,7 @@ def _pictures(results: Results) -> list[Picture]:
                 [
                     str(trial.index + 1),
                     *(f"{label} {figure(name, pair.scores[name])}" for name, label in labels_of(pair.scores).items()),
+                    *(["✓ certified"] if pair.certified else []),
                     *([] if trial.status == "completed" else [f"⚠ {trial.status}"]),
                 ]
             ),

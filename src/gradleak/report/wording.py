@@ -9,6 +9,7 @@ from gradleak.audits.results import Results, Scenario
 from gradleak.core.text import counted, enumerated
 from gradleak.defenses import known_defenses
 from gradleak.models.tasks import TASKS, UNLABELLED, Modality, TargetTask
+from gradleak.scoring.scale import SCALES
 from gradleak.updates.client_words import half_precision, optimiser
 from gradleak.verdict.clients import client_words
 from gradleak.verdict.diagnosis import EXPLAINED
@@ -26,6 +27,8 @@ _GRANTED_OF: dict[TargetTask, dict[str, str]] = {
     **{task: _UNLABELLED if task in UNLABELLED else _GRANTED for task in TASKS},
     "image-classification": {"batch_size": "how many images the batch has", "labels": "their labels"},
 }
+# The metric that is 100 where an example came back without a mistake.
+_EQUAL: dict[Modality, str] = {"text": "exact_match", "images": "psnr"}
 _HELD: dict[Modality, str] = {"text": "its weights and its tokenizer", "images": "its weights"}
 
 
@@ -92,18 +95,20 @@ def _unchecked(results: Results) -> list[str]:
 
 
 def _certified(results: Results) -> list[str]:
-    """How many sentences the updates prove, and whether the proofs were right."""
-    pairs = [pair for trial in results.trials for pair in trial.pairs]
-    proved = sum(s.certified for trial in results.trials for s in trial.reconstruction.sentences)
+    """How many sentences or images the updates prove, and whether the proofs were right."""
+    modality, pairs = results.scenario.modality, [pair for trial in results.trials for pair in trial.pairs]
+    answers = [trial.reconstruction for trial in results.trials]
+    proved = sum(len(a.certified_images) + sum(s.certified for s in a.sentences) for a in answers)
     if not proved:
         return []
-    right = sum(pair.certified and pair.scores["exact_match"] == 100 for pair in pairs)
+    right = sum(pair.certified and pair.scores[_EQUAL[modality]] == 100 for pair in pairs)
     lost = sum(pair.certified and pair.lost > 0 for pair in pairs)
     held = f"; {lost} {'holds' if lost == 1 else 'hold'} tokens that the tokenizer does not know"
     uncovered = f"{held}, and what was written there is not covered" if lost else ""
     return [
-        f"{proved} of {counted(len(pairs), 'sentence')} carry a certificate: the update itself proves that they were "
-        f"in the batch. Compared with the truth, {right} of these {proved} are exactly right{uncovered}."
+        f"{proved} of {counted(len(pairs), SCALES[modality].noun)} carry a certificate: the update itself proves "
+        f"that they were in the batch. Compared with the truth, {right} of these {proved} are exactly "
+        f"right{uncovered}."
     ]
 
 

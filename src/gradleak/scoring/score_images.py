@@ -38,8 +38,8 @@ def score_images(reconstruction: Reconstruction, truth: Pictures, *, metrics: Se
     scores, means = measure(table, assigned, chosen)
     shown = ["" if column is None else reconstruction.images[column] for column in columns]
     pairs = [
-        Pair(truth=uri, reconstruction=guess, scores=values)
-        for uri, guess, values in zip(truth.uris(), shown, scores, strict=True)
+        Pair(truth=uri, reconstruction=guess, scores=values, certified=column in reconstruction.certified_images)
+        for uri, guess, values, column in zip(truth.uris(), shown, scores, columns, strict=True)
     ]
     return Score(metrics=means, pairs=pairs)
 

@@ -45,7 +45,9 @@ class ClientRule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: Literal["fedsgd", "fedavg", "adam", "adamw"] = "fedsgd"
-    mode: Literal["eval", "train"] = Field("eval", description="train: dropout is on")
+    mode: Literal["eval", "train"] = Field(
+        "eval", description="train: dropout is on, and batch norms use the statistics of the batch"
+    )
     epochs: int = Field(1, ge=1, le=10_000, description="passes over the batch")
     batch: int = Field(1, ge=1, le=100_000, description="sentences whose gradient is computed at a time")
     lr: float = Field(5e-5, gt=0, le=10, description="step size")

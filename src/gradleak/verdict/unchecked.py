@@ -39,9 +39,12 @@ def read_counts(trials: Sequence[Trial]) -> ReadCounts:
     answers = [trial.reconstruction for trial in trials]
     sentences = [sentence for answer in answers for sentence in answer.sentences]
     certified = sum(sentence.certified for sentence in sentences)
+    proved = sum(len(answer.certified_images) for answer in answers)
+    # Of images that were taken out only those that were proved are still counted.
+    unproved = sum(len(answer.images) - len(answer.certified_images) for answer in answers if answer.images)
     return ReadCounts(
-        certified=certified,
-        guessed=len(sentences) - certified + sum(len(answer.images) for answer in answers),
+        certified=certified + proved,
+        guessed=len(sentences) - certified + unproved,
         tokens=sum(trial.bag_size for trial in trials),
         unfinished=any(trial.status != "completed" for trial in trials),
     )

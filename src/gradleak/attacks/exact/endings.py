@@ -37,7 +37,8 @@ class _Sentence:
     """What the last matrix sees of a sentence, and its output gradients at positions with a known label.
 
     At the last position the output gradient is `expected` less the label's row of the head times `turn`. A row counts
-    by its slope where logits are capped: by how much the label's logit moves with what the head makes of the state.
+    by its slope: by how much the label's logit moves with what the head makes of the state, which is not one where
+    logits are capped or multiplied.
     """
 
     inputs: Tensor
@@ -83,7 +84,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     def hook(module: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         caught["inputs"] = arguments[0].detach().flatten(0, -2)
         caught["output"] = output.detach().requires_grad_()
-        return caught["output"]
+        return caught["output"].clone()  # some models add to it where it lies
 
     ids = torch.tensor([prefix.tokens], device=model.device)
     places = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
@@ -100,7 +101,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     (turn,) = torch.autograd.grad(last, output, eye, is_grads_batched=True)
     turn = turn.flatten(1, -2)[:, -1]  # some models run all tokens of a batch as one list
     with torch.no_grad():
-        logits, cap = model.output_logits(last), model.adapter.logit_cap
-        slopes = torch.ones_like(logits) if cap is None else 1 - (logits / cap).square()
+        logits = model.output_logits(last)
+        slopes = model.logit_slopes(logits)
         expected = (logits.softmax(dim=0) * slopes) @ head.weight @ turn
     return _Sentence(caught["inputs"], output_gradients.flatten(0, -2)[:-1], expected, turn, slopes)

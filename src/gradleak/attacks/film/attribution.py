@@ -185,7 +185,25 @@ def upper_layers(model: TextModel, first: int, moved: Container[str]) -> Any:
             for place in ("layer_idx", "layer_id"):  # which place of the cache it uses
                 if hasattr(module, place):
                     setattr(module, place, index)
-    if family.positions is not None:  # the input of an upper layer has its positions already
-        table = upper.get_submodule(family.positions)
-        table.weight = nn.Parameter(torch.zeros_like(table.weight), requires_grad=False)
+    _begin_at(upper, layers[0])
     return upper
+
+
+def _begin_at(upper: Any, first: nn.Module) -> None:
+    """Let a layer see what the model is given in place of embeddings.
+
+    Whatever a model does to embeddings before its first layer was done to such states below: positions were added,
+    numbers normalised or multiplied.
+    """
+    given: list[Tensor] = []
+
+    def remember(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given[:] = [named["inputs_embeds"]]
+
+    def begin(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        if arguments:
+            return (given[0], *arguments[1:]), named
+        return arguments, {**named, "hidden_states": given[0]}
+
+    upper.register_forward_pre_hook(remember, with_kwargs=True)
+    first.register_forward_pre_hook(begin, with_kwargs=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradleak.attacks.base import TracePoint
 from gradleak.core.budget import Budget
+from gradleak.core.errors import GradleakError
 from gradleak.core.progress import Progress
 
 # Shares of the steps after which the step size decays to a tenth, as IG was published.
@@ -77,7 +78,7 @@ def descend(
                 row.append(TracePoint(step=step, loss=loss))
         if step == steps or budget.tick():
             break
-        gradients = torch.autograd.grad(losses.sum(), variables)
+        gradients = _gradients(losses.sum(), variables)
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.grad = gradient.sign() if signed else gradient
         optimizer.step()
@@ -89,6 +90,18 @@ def descend(
         progress.advance(step + 1, loss=float(best.losses.mean()))
     progress.end()
     return best
+
+
+def _gradients(loss: Tensor, variables: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """By the variables, of a loss that is made of gradients itself."""
+    try:
+        return torch.autograd.grad(loss, variables)
+    except RuntimeError as error:
+        if "is not implemented" not in str(error):
+            raise
+        raise GradleakError(
+            f"gradients of this model cannot be matched: one of its layers has no second derivative ({error})"
+        ) from error
 
 
 def _keep(best: Descent, images: Tensor, losses: Tensor) -> None:

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.images.answers import best_restarts, known_labels, reconstructions
-from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import Descent, descend
 from gradleak.attacks.images.generator import Generator, trained_generator
-from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
+from gradleak.attacks.images.matching import MatchingAttack, MatchingGoal, MatchingOptions
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.models.image import ImageModel
@@ -32,7 +31,7 @@ class GiGipOptions(MatchingOptions):
     epochs: int = Field(30, ge=1, description="passes over the auxiliary images when the generator is trained")
 
 
-class GiGip(ImageAttack):
+class GiGip(MatchingAttack):
     name = "gi-gip"
     summary = "search in the latent space of a generator trained on auxiliary images, then over its weights (GI-GIP)"
     needs_auxiliary = True

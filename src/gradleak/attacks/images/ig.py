@@ -9,9 +9,8 @@ from pydantic import Field
 
 from gradleak.attacks.base import AttackContext, Reconstruction
 from gradleak.attacks.images.answers import best_restarts, known_labels, reconstructions
-from gradleak.attacks.images.base import ImageAttack
 from gradleak.attacks.images.descent import descend
-from gradleak.attacks.images.matching import MatchingGoal, MatchingOptions
+from gradleak.attacks.images.matching import MatchingAttack, MatchingGoal, MatchingOptions
 from gradleak.models.image import ImageModel
 from gradleak.updates.update import Update
 
@@ -19,11 +18,10 @@ from gradleak.updates.update import Update
 class IgOptions(MatchingOptions):
     steps: int = Field(1000, ge=1, description="steps of the search; published: 4800")
     lr: float = Field(0.03, gt=0, description="first step size of Adam; it decays to a tenth three times")
-    restarts: int = Field(1, ge=1, le=100, description="starts per update; the best is kept")
     signed: bool = Field(True, description="whether steps go by the sign of the gradient alone")
 
 
-class Ig(ImageAttack):
+class Ig(MatchingAttack):
     name = "ig"
     summary = "search over pixels for the gradient's direction, smooth images preferred (Inverting Gradients)"
     Options = IgOptions

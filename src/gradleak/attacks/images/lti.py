@@ -90,7 +90,9 @@ class ImageLti(ImageAttack):
             chosen.model_dump(include={"features", "layers", "hidden", "mirror"})
         )
         settings = TrainSettings(steps=chosen.steps, batch=chosen.batch, lr=chosen.lr, patience=chosen.patience)
-        problem = ImageProblem(model, auxiliary, parse_defenses(made.defenses), network, settings.seed)
+        problem = ImageProblem(
+            model, auxiliary, parse_defenses(made.defenses), network, settings.seed, made.client.mode == "train"
+        )
         with output_folder(folder):
             if isinstance(problem.network, LinearInverter):
                 training = _solve(problem, problem.network, context.progress)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from gradleak.attacks.base import AttackOptions
+from gradleak.attacks.images.base import ImageAttack
 from gradleak.core.errors import GradleakError
+from gradleak.core.memory import SHARE, free_memory
 from gradleak.defenses import known_defenses
 from gradleak.models.image import ImageModel
 from gradleak.models.image_gradients import batch_gradients
@@ -18,6 +21,8 @@ from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
 TINY = 1e-12
+# What a row of a search holds at a time, in sizes of the update: its target, its gradient, and what lies between.
+ROW_COPIES = 8
 
 Hinge = Literal["share", "sum"]
 
@@ -26,10 +31,30 @@ class MatchingOptions(AttackOptions):
     """What searches for a matching gradient have in common."""
 
     tv: float = Field(1e-2, ge=0, description="weight of the total variation")
+    restarts: int = Field(1, ge=1, le=100, description="starts per update; the best is kept")
     hinge: Hinge = Field(
         "share",
         description="under sign compression: share of the gradient with a wrong sign, or its sum, as published",
     )
+
+
+class MatchingAttack(ImageAttack):
+    """A search in which all updates are rows of the same passes, as many at a time as memory allows."""
+
+    Options = MatchingOptions
+    options: MatchingOptions
+
+    def prepared(self, model: ImageModel) -> Self:
+        own = copy.copy(self)
+        row = 4 * ROW_COPIES * self.options.restarts * sum(p.numel() for p in model.parameters().values())
+        free = free_memory(model.device)
+        if row > free:
+            raise GradleakError(
+                f"{self.name} needs about {row / 1e9:,.1f} GB of memory for an update of {model.name}; "
+                f"{free / 1e9:,.1f} GB are free"
+            )
+        own.at_once = max(1, int(SHARE * free / row))
+        return own
 
 
 class MatchingGoal:
@@ -57,6 +82,10 @@ class GradientMatcher:
         if any(list(update.tensors) != self.names for update in updates):
             raise GradleakError("updates that are attacked together must hold the same tensors")
         self.targets = flat_updates(updates, model).to(model.device)
+        modes = {update.manifest.client.mode for update in updates}
+        if len(modes) > 1:
+            raise GradleakError("updates that are attacked together must come from clients of one mode")
+        self.training = "train" in modes
         named = {spec for update in updates for spec in update.manifest.defenses}
         leaves = {defense.leaves for defense in known_defenses(sorted(named)) if defense is not None}
         self.signs = "signs" in leaves
@@ -65,7 +94,7 @@ class GradientMatcher:
 
     def distances(self, pixels: Tensor, labels: Tensor, which: Tensor) -> Tensor:
         """Row by row, how far the gradient of these images is from the update that `which` names."""
-        gradients = batch_gradients(self.model, self.names, pixels, labels)
+        gradients = batch_gradients(self.model, self.names, pixels, labels, self.training)
         targets = self.targets[which]
         if self.signs:
             return hinge_distance(gradients, targets, self.hinge)

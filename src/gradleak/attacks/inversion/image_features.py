@@ -26,7 +26,7 @@ def image_features(tensors: Mapping[str, Tensor], head: str, kind: ImageFeatures
     weight = f"{head}.weight"
     if kind == "whole" or weight not in tensors:
         return torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
-    errors, inputs = outer_factors(tensors[weight].float())
+    errors, inputs = outer_factors(tensors[weight].float().flatten(2))  # that of a convolution has further sides
     others = [tensor.flatten(1) for name, tensor in tensors.items() if name != weight]
     # Of size 1 in the mean, so that they are not taken for something that hardly varies.
     unscaled = F.normalize(inputs, dim=1) * inputs.shape[1] ** 0.5

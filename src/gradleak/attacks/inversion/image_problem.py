@@ -15,16 +15,19 @@ from gradleak.attacks.inversion.image_networks import ImageNetworkSettings, buil
 from gradleak.attacks.inversion.ridge import Rescaled
 from gradleak.attacks.inversion.training import Example, Problem
 from gradleak.core.errors import GradleakError
+from gradleak.core.memory import free_memory
 from gradleak.core.seeds import derive_seed
 from gradleak.data.pictures import Pictures
 from gradleak.defenses.base import Defense
 from gradleak.models.image import ImageModel
-from gradleak.models.image_gradients import batch_gradients
+from gradleak.models.image_gradients import batch_gradients, reached
 
 # Pictures that are never learned from, at most this share of all.
 HELD_OUT, MOST_HELD = 256, 0.2
 # Examples from which the typical size of every coordinate is taken.
 FIRST_LOOK = 512
+# Weights, their gradient, two means of Adam, and the best so far.
+COPIES = 5
 
 
 class ImageProblem(Problem):
@@ -42,10 +45,13 @@ class ImageProblem(Problem):
         defenses: Sequence[Defense],
         settings: ImageNetworkSettings,
         seed: int = 0,
+        training: bool = False,
     ) -> None:
+        """`training` is whether clients train in that mode: batch norms then use the statistics of the image."""
         check_learnable(defenses)
+        self.training = training
         self.model, self.defenses, self.settings, self.seed = model, defenses, settings, seed
-        self.names = list(model.parameters())
+        self.names = reached(model)
         for defense in defenses:
             self.names = defense.trained(self.names, model)
         held = min(HELD_OUT, int(MOST_HELD * len(auxiliary)))
@@ -53,12 +59,33 @@ class ImageProblem(Problem):
             raise GradleakError(f"{len(auxiliary)} auxiliary images are too few to learn from and to check with")
         order = _order(len(auxiliary), derive_seed(seed, "held out")).tolist()
         self.learned, self.others = auxiliary.some(order[held:]), auxiliary.some(order[:held])
+        self._check_room()
         self._images = self.learned.values(model.device), torch.tensor(self.learned.labels, device=model.device)
         given, wanted = self.draw(0, min(FIRST_LOOK, len(self.learned)))
         self.network = build_image_inverter(settings, given.shape[1], wanted.shape[1], seed).to(model.device)
         self.network.fit(given, wanted)
-        decides = (model.fingerprint, settings.model_dump_json(), *map(str, defenses), auxiliary.digest, seed)
+        decides = (
+            model.fingerprint,
+            settings.model_dump_json(),
+            *map(str, defenses),
+            auxiliary.digest,
+            seed,
+            training,
+        )
         self.identity = " ".join(map(str, decides))
+
+    def _check_room(self) -> None:
+        """Refuse a network, or gradients to learn from, that do not fit into memory."""
+        inputs, pixels = sum(map(math.prod, self.shapes.values())), math.prod(self.model.shape)
+        linear, hidden = self.settings.layers == "linear", self.settings.hidden
+        weights = inputs * pixels if linear else COPIES * (inputs * hidden + hidden * hidden + hidden * pixels)
+        rows = len(self.learned) * (1 + self.settings.mirror) if linear else min(FIRST_LOOK, len(self.learned))
+        needed, free = 4 * (weights + 2 * rows * inputs), free_memory(self.model.device)
+        if needed > free:
+            raise GradleakError(
+                f"lti needs about {needed / 1e9:,.1f} GB of memory to learn to read the {inputs:,} numbers of an "
+                f"update of {self.model.name}; {free / 1e9:,.1f} GB are free"
+            )
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -101,7 +128,7 @@ class ImageProblem(Problem):
 
     def _example(self, images: Tensor, labels: Tensor, generator: torch.Generator) -> Example:
         with torch.no_grad():
-            rows = batch_gradients(self.model, self.names, images[:, None], labels[:, None])
+            rows = batch_gradients(self.model, self.names, images[:, None], labels[:, None], self.training)
             defended = defend(_named(rows, self.shapes), self.defenses, self.model, generator)
         return image_features(defended, self.model.head, self.settings.features), images.flatten(1)
 

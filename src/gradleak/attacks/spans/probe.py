@@ -37,8 +37,8 @@ class Probe:
             extra["use_cache"] = cache is not None
         batch, positions = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs).shape[:2]
         try:
-            places = inputs.pop("position_ids", None)
-            with given(self.model, mask, batch) as attention, placed(self.model, places) as where:
+            places, adapter = inputs.pop("position_ids", None), self.model.adapter
+            with given(adapter, mask, batch) as attention, placed(adapter, places) as where:
                 self.model.run(attention_mask=attention, **where, **extra, **inputs)
         except _Reached:
             pass

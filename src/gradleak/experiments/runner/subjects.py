@@ -72,7 +72,11 @@ class Subjects:
 
     def model_hash(self, spec: AuditSpec) -> str:
         """Of the model; one that looks as it did when it was last loaded is not loaded again."""
-        key = None if self._given is not None else signature(spec.model, (spec.task, spec.num_labels, spec.lora))
+        key = (
+            None
+            if self._given is not None
+            else signature(spec.model, (spec.task, spec.num_labels, spec.lora, *filter(None, [spec.family])))
+        )
         if key is None:
             return self._model(spec).hash
         if key not in self.known.hashes:
@@ -94,7 +98,7 @@ class Subjects:
             model = load_target(spec, self._progress)
             return _Hashed(model, model.identity)
 
-        key = (spec.model, spec.task, spec.num_labels, spec.lora, spec.device)
+        key = (spec.model, spec.task, spec.num_labels, spec.lora, spec.family, spec.device)
         return self._given or _kept(self._models, key, MODELS, load)
 
     def _rows(self, spec: AuditSpec) -> _Hashed:

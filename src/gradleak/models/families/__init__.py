@@ -61,9 +61,9 @@ def family_of(model_type: str) -> Family:
 
 
 def known_roles() -> list[str]:
-    """The modules of a layer that any family knows."""
+    """The modules of a layer that any family knows, of those too that were named by their path."""
     roles = dict.fromkeys(ROLES)
-    for _, family in FAMILIES.entries():
+    for family in (*(family for _, family in FAMILIES.entries()), *FAMILIES.loaded()):
         if isinstance(family, Family):  # a broken package is reported when its models are loaded
             roles.update(dict.fromkeys(family.roles))
     return list(roles)

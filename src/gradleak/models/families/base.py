@@ -21,14 +21,14 @@ class Fused:
 
     It is the block `index` of `count`. Blocks of unequal height have `heights`: for each of them the name of the
     entry of the model's configuration that it is in proportion to. Where a matrix repeats all its blocks for every
-    head, `groups` is the name of the entry that says how often.
+    head, `groups` is the name of the entry that says how often. Where no entry says it, a number does.
     """
 
     path: str
     index: int
     count: int
-    heights: tuple[str, ...] | None = None
-    groups: str | None = None
+    heights: tuple[str | int, ...] | None = None
+    groups: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,13 @@ class Family:
     embeddings and layers of another width.
 
     `inputs_seen_by` are the roles whose gradients show all that a layer's attention sees, and nothing else.
-    `parallel` names the entry of the configuration that says whether the feed-forward block sees the layer's input,
-    as the attention does, and not what the attention made of it. `rotary` says that positions turn queries and keys.
-    `window` names the entry that says how far back tokens see in layers whose kind, listed under `layer_kinds`, is
-    one of NEAR, or in all layers if the configuration lists no kinds. `window_mask` is a buffer of a layer that holds
-    who sees whom, where the model does not leave that to the mask it is given. `logit_cap` names the entry with the
-    largest logit of a language model.
+    `parallel` says whether the feed-forward block sees the layer's input, as the attention does, and not what the
+    attention made of it, or names the entry of the configuration that says so. `rotary` says that positions turn
+    queries and keys. `window` names the entry that says how far back tokens see in layers whose kind, listed under
+    `layer_kinds`, is one of NEAR, or in all layers if the configuration lists no kinds. `window_mask` is a buffer of
+    a layer that holds who sees whom, where the model does not leave that to the mask it is given. `logit_cap` names
+    the entry with the largest logit of a language model, `logit_scale` is what its logits are multiplied by, or names
+    the entry with that.
 
     `transposed` are classes of linear modules that store (inputs, outputs), where torch stores (outputs, inputs).
     `rules` names for further classes of modules how gradients are read off them: a function as those of
@@ -76,12 +77,13 @@ class Family:
     embedding_norm: str | None = None
     embedding_projection: str | None = None
     inputs_seen_by: tuple[str, ...] = ()
-    parallel: str | None = None
+    parallel: str | bool = False
     rotary: bool = False
     window: str | None = None
     layer_kinds: str = "layer_types"
     window_mask: str | None = None
     logit_cap: str | None = None
+    logit_scale: str | float = 1.0
     transposed: tuple[str, ...] = ()
     rules: Mapping[str, str | Callable[..., Any]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)

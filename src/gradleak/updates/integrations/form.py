@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.adapter_names import MOST_PREFIXES, by_plain_name, spellings
-from gradleak.models.families import Task, family_of
+from gradleak.models.discovery.choose import chosen_family
+from gradleak.models.families import Task
 from gradleak.models.objective import task_of
 
 Shape = tuple[int, ...]
@@ -43,8 +44,8 @@ class Form:
         trained = frozenset(name for name, p in plain.named_parameters() if adapted and p.requires_grad)
         # What is trained comes first: a head that an adapter brings has the name of the one it replaces.
         names = by_plain_name(sorted((*named, *others), key=lambda name: name not in trained))
-        family = family_of(plain.config.model_type).name
-        return cls(task_of(plain), family, named, others, state, trained, names)
+        family = chosen_family(plain.config)
+        return cls(task_of(plain, family), family.name, named, others, state, trained, names)
 
     def named(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors that are parameters, under their names in the model; buffers and second names are left out.
