@@ -72,6 +72,10 @@ def rules(draw):
     values = {key: draw(values) for key, values in chosen.items() if draw(st.booleans())}
     if values.get("loss") == "completion":
         values["marker"] = draw(st.sampled_from(["### Response:", "A: =", "[/INST]", "Ans 'wer'"]))
+    if draw(st.booleans()):
+        values |= {"pack": draw(st.integers(2, 4096)), "packing": draw(st.sampled_from(["bfd", "wrapped"]))}
+        own = draw(st.sampled_from([None, "across"] + (["own"] if name == "fedsgd" or "steps" in values else [])))
+        values["pack_attention"] = own if name == "fedsgd" or "steps" in values else "across"
     return ClientRule(name=name, **values)
 
 

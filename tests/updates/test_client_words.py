@@ -22,7 +22,7 @@ from gradleak.updates.update import Update
         ("precision=bf16", "computed in bf16"),
         ("wire=fp16", "sent in fp16"),
         ("betas=0.5/0.9", "betas 0.5 and 0.9, epsilon 1e-08"),
-        ("loss=completion,marker=A:", "only what follows 'A:' is predicted"),
+        ("loss=completion,marker=A:", "only answers are predicted: assistants' turns, or what follows 'A:'"),
         ("epochs=3", "3 epochs"),
     ],
 )

@@ -120,7 +120,7 @@ class Auto(Attack):
                 context.budget.check()
                 outcome = Outcome(reasons=[Reason(kind="stage-cut", about=Exact.name)])
             outcomes.append(outcome)
-            answers.append(as_reconstruction(outcome, model, own))
+            answers.append(as_reconstruction(outcome, model, each.gradient.manifest.client, own))
             context.keep(number, answers[number], final=outcome.complete)
             progress.advance(number + 1)
         progress.end()

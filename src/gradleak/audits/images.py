@@ -41,7 +41,9 @@ class ImageData:
 class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     name = "images"
     training = ImageLearner.__module__
-    unused = frozenset({"task", "lora", "text_column", "label_column", "max_tokens", "window", "candidates"})
+    unused = frozenset(
+        {"task", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window", "candidates"}
+    )
 
     def read(self, spec: AuditSpec) -> ImageData:
         if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:
@@ -85,7 +87,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     def update(self, client: ImageClient, batch: Pictures, secret: Secret) -> Update:
         return client.update(batch, secret)
 
-    def learner(self, data: ImageData, model: ImageModel) -> ImageLearner:
+    def learner(self, spec: AuditSpec, data: ImageData, model: ImageModel) -> ImageLearner:
         return ImageLearner(data.private)
 
     def score(self, found: Reconstruction, truth: Truth, model: ImageModel | None, metrics: Sequence[str]) -> Score:

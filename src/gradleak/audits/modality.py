@@ -20,6 +20,7 @@ from gradleak.core.progress import Progress
 from gradleak.core.registry import Registry
 from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
+from gradleak.data.records import Completions
 from gradleak.models.base import Target
 from gradleak.models.tasks import Label
 from gradleak.scoring.metrics import choose_metrics
@@ -119,7 +120,7 @@ class Modality(ABC, Generic[Model, Data, Batch]):
         """What the client sends of a batch; all that it draws comes from the secret."""
 
     @abstractmethod
-    def learner(self, data: Data, model: Model) -> Learner[Any]:
+    def learner(self, spec: AuditSpec, data: Data, model: Model) -> Learner[Any]:
         """The same data as simulated training sees it."""
 
     # --- scoring ----------------------------------------------------------------------------------
@@ -158,6 +159,9 @@ class Truth(BaseModel, extra="forbid"):
     images: list[str] | None = None
     labels: list[Label] | None = None
     targets: list[str] | None = Field(default=None, description="the second texts, where an example is a pair")
+    completions: list[Completions | None] | None = Field(
+        default=None, description="where the answers stand in each text, by characters, if only they were predicted"
+    )
     secret: str | None = Field(
         default=None, description="of the client's dropout and noise: with it the same command makes the same update"
     )
@@ -170,6 +174,8 @@ class Truth(BaseModel, extra="forbid"):
             raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
         if self.targets is not None and len(self.targets) != len(self.examples):
             raise ValueError(f"it holds {len(self.targets)} targets for {len(self.examples)} texts")
+        if self.completions is not None and len(self.completions) != len(self.texts or ()):
+            raise ValueError(f"it holds completions for {len(self.completions)} of {len(self.examples)} texts")
         return self
 
     @property

@@ -73,6 +73,12 @@ class AuditSpec(BaseModel):
     )
     text_column: str | None = setting(None, "column of the text: name or 1-based number", "data", column=False)
     label_column: str | None = setting(None, "column of the label: name or 1-based number", "data", column=False)
+    chat_template: str | None = setting(
+        None,
+        "what makes texts of instructions and conversations: auto (the tokenizer's own), alpaca, chatml, none, or a "
+        "file of Jinja",
+        "data",
+    )
     batch_size: int = setting(1, "sentences, or images, in a client's batch", "client", ge=1)
     client: str = setting(
         "fedsgd", "fedsgd, fedavg, adam or adamw:epochs=1,batch=1,lr=5e-5, or one of `gradleak clients`", "client"
@@ -122,7 +128,7 @@ class AuditSpec(BaseModel):
     out: str | None = setting(None, "folder for the results", "running", column=False)
     redact: bool = setting(False, "mask all texts in what is written and shown", "running", column=False)
 
-    @field_validator("model", "data", mode="before")
+    @field_validator("model", "data", "chat_template", mode="before")
     @classmethod
     def _path(cls, value: object) -> object:
         return str(value) if isinstance(value, Path) else value

@@ -22,11 +22,12 @@ from gradleak.core.progress import Progress
 from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.core.supervision import supervised
+from gradleak.data.chat import rendered
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
 from gradleak.data.texts import BUILT_IN, Row
 from gradleak.models.tasks.seq2seq import NO_TARGET
-from gradleak.models.text import TextModel
+from gradleak.models.text import Batch, TextModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
 from gradleak.scoring.named import Named, named
@@ -34,6 +35,7 @@ from gradleak.scoring.pieces import total
 from gradleak.scoring.score import Score, score
 from gradleak.scoring.truth import truth_distance
 from gradleak.training.text import TextLearner
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import Known
 from gradleak.updates.update import Update
 
@@ -63,7 +65,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     def digest(self, data: Rows) -> str:
         digest = hashlib.sha256()
         for row in data:
-            digest.update(repr((row.text, row.label)).encode())
+            more = () if row.record is None else (row.record,)
+            digest.update(repr((row.text, row.label, *more)).encode())
         return digest.hexdigest()[:32]
 
     def about(self, data: Rows, model: TextModel) -> dict[str, Any]:
@@ -74,22 +77,23 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         if model.goal.paired and spec.data == BUILT_IN:  # its labels are classes
             raise GradleakError(NO_TARGET)
         return draw_texts(
-            data, model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed, max_tokens=spec.max_tokens,
-            window=spec.window,
+            _rendered(spec, data, model), model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed,
+            max_tokens=spec.max_tokens, window=spec.window,
         )  # fmt: skip
 
     def candidate_lists(self, spec: AuditSpec, data: Rows, model: TextModel) -> CandidateLists | None:
-        return None if spec.candidates is None else CandidateLists(spec, data, model)
+        return None if spec.candidates is None else CandidateLists(spec, _rendered(spec, data, model), model)
 
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
         labels = None if batch.labels is None else model.goal.labels(model, batch.texts, batch.labels)
+        places = {} if batch.completions is None else {"completions": batch.completions}
         targets = batch.targets(model)
-        return Truth(texts=batch.texts, labels=labels if targets is None else None, targets=targets)
+        return Truth(texts=batch.texts, labels=labels if targets is None else None, targets=targets, **places)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
         classes = truth.targets if model.goal.paired else truth.labels if model.goal.labelled else None
-        batch = TextBatch(truth.examples, None if classes is None else [*classes])
-        model.encode(batch.texts)  # refuses what the model cannot read
+        batch = TextBatch(truth.examples, None if classes is None else [*classes], truth.completions)
+        model.tokenize(batch.texts)  # refuses what the model cannot read
         self.truth(batch, model)  # and classes that it does not have
         return batch
 
@@ -97,10 +101,10 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
 
     def update(self, client: Any, batch: TextBatch, secret: Secret) -> Update:
-        return client.update(batch.texts, batch.labels, secret)
+        return client.update(batch.texts, batch.labels, secret, batch.completions)
 
-    def learner(self, data: Rows, model: TextModel) -> TextLearner:
-        return TextLearner(data, model)
+    def learner(self, spec: AuditSpec, data: Rows, model: TextModel) -> TextLearner:
+        return TextLearner(_rendered(spec, data, model), model)
 
     def score(self, found: Reconstruction, truth: Truth, model: TextModel | None, metrics: Sequence[str]) -> Score:
         assert model is not None
@@ -108,9 +112,9 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def facts(self, trial: Attacked[TextBatch], model: TextModel, budget: Budget) -> dict[str, Any]:
         truth = self.truth(trial.batch, model)
-        batch = model.encode(truth.examples)
+        batch = _sentences(truth, trial.update.manifest.client, model)
         answer = trial.reconstruction
-        whole = model.encode(truth.compared)
+        whole = batch if truth.targets is None else model.encode(truth.compared)
         tokens = named(answer.bag, truth.compared, model) if "bag" in answer.found else None
         facts: dict[str, Any] = {
             "found": inferred_accuracy(answer, truth.labels, batch.lengths, tokens),
@@ -123,7 +127,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         given = trial.batch.labels is not None or not model.goal.labelled
         if given and not model.goal.draws_targets:
             labels = model.goal.labels(model, truth.examples, trial.batch.labels)
-            facts["truth_distance"] = truth_distance(trial.update, truth.examples, labels, model)
+            facts["truth_distance"] = truth_distance(trial.update, truth.examples, labels, model, truth.completions)
         return facts | self._strength(trial)
 
     def _strength(self, trial: Attacked[TextBatch]) -> dict[str, float]:
@@ -188,6 +192,19 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     ) -> list[Reconstruction]:
         context = AttackContext(seeds, budget, progress)
         return run_attack(Control.from_settings({"prior": prior}), updates, model, context)
+
+
+def _rendered(spec: AuditSpec, data: Rows, model: TextModel) -> Rows:
+    """The rows as the model is trained on them."""
+    return rendered(data, model, spec.chat_template, completions=spec.rule.loss == "completion")
+
+
+def _sentences(truth: Truth, rule: ClientRule, model: TextModel) -> Batch:
+    """What the model saw as sentences of these texts."""
+    if rule.pack is None:
+        return model.encode(truth.examples)
+    packed = model.goal.examples(model, truth.examples, truth.labels, rule, completions=truth.completions)
+    return packed[0].apart(packed[1])[0]
 
 
 def _guessed_tokens(trial: Attacked[TextBatch], model: TextModel, budget: Budget, progress: Progress) -> Named | None:

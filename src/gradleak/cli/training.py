@@ -14,7 +14,7 @@ from gradleak.core.output import say
 
 
 @app.command()
-@takes("loading", names=("text_column", "label_column", "budget"), without=("lora",))
+@takes("loading", names=("text_column", "label_column", "chat_template", "budget"), without=("lora",))
 def finetune(
     given: dict[str, Any],
     data: Annotated[
@@ -35,6 +35,7 @@ def finetune(
 ) -> None:
     """Fine-tune a classifier or language model and write it as a Hugging Face folder that audits take by its path."""
     from gradleak.audits.spec import load_spec
+    from gradleak.data.chat import rendered
     from gradleak.data.corpora import read_rows
     from gradleak.models.load import load_text_model
     from gradleak.training.finetune import FinetuneSettings, default_model, print_finetuned
@@ -50,6 +51,7 @@ def finetune(
             model or default_model(spec.task), task=spec.task, num_labels=spec.num_labels, family=spec.family,
             device=spec.device, progress=progress,
         )  # fmt: skip
+        rows = rendered(rows, target, spec.chat_template, completions=False)
         settings = FinetuneSettings.usual(
             target.task, epochs=epochs, lr=lr, batch_size=batch_size, checkpoints=checkpoints, seed=seed
         )

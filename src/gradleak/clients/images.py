@@ -31,8 +31,12 @@ class ImageClient(Sender):
         """Train on the images and return what would be sent; the same secret draws the same dropout and noise."""
         if not len(pictures):
             raise GradleakError("a client needs at least one image")
-        if self.rule.loss == "completion":
-            raise GradleakError(f"loss=completion is for language models; {self.model.name} reads images")
+        for name, given in (
+            ("loss=completion", self.rule.loss == "completion"),
+            ("pack", self.rule.pack is not None),
+        ):
+            if given:
+                raise GradleakError(f"{name} is for language models; {self.model.name} reads images")
         self.model.check_shape(pictures.shape)
         self.model.check_labels(pictures.labels)
         device = self.model.device

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.core.output import say
-from gradleak.core.unpack import limit
+from gradleak.core.process_limits import limit
+from gradleak.core.unpack import MORE, SECONDS, TIMES
 
 # In bytes: of the file, and of the pickle inside. Settings have some thousand.
 MOST = 1 << 20
@@ -100,7 +101,7 @@ def _plain(value: Any) -> bool | int | float | str | None:
 
 def main() -> None:
     source = Path(sys.argv[1])
-    limit(MOST)
+    limit(TIMES * MOST + MORE, SECONDS, TIMES * MOST + MORE)
     try:
         text = json.dumps(plain_fields(source))
     except Exception as error:  # whatever a malformed file provokes is the file's fault, and one line

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.process_limits import limit
 
 # What the process may take beyond the libraries it runs on, for a file of n bytes: TIMES * n + MORE.
 TIMES, MORE = 4, 1 << 30
@@ -23,7 +24,6 @@ SECONDS = 600
 TOO_LARGE = "it needs more memory than a file of its size should"
 # Where training loops put the weights in what they save.
 NESTED = ("state_dict", "model_state_dict", "model", "weights", "gradients", "grads")
-MEMORY = Path("/proc/self/statm")
 
 
 def unpack(source: Path, target: Path) -> None:
@@ -69,28 +69,10 @@ def tensors_of(loaded: object) -> dict[str, Tensor]:
     return dict(loaded)
 
 
-def limit(size: int) -> None:
-    """Bound memory, time and what may be written; what the libraries take already counts extra."""
-    try:
-        import resource
-    except ImportError:  # Windows has none of this; there only the caller's clock holds
-        return
-    taken = int(MEMORY.read_text().split()[0]) * resource.getpagesize() if MEMORY.is_file() else 8 << 30
-    bounds = {
-        resource.RLIMIT_AS: taken + TIMES * size + MORE,
-        resource.RLIMIT_FSIZE: TIMES * size + MORE,
-        resource.RLIMIT_CPU: SECONDS,
-        resource.RLIMIT_CORE: 0,
-    }
-    for kind, bound in bounds.items():
-        hard = resource.getrlimit(kind)[1]
-        allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-        resource.setrlimit(kind, (allowed, allowed))
-
-
 def main() -> None:
     target, sources = Path(sys.argv[1]), [Path(source) for source in sys.argv[2:]]
-    limit(sum(source.stat().st_size for source in sources))
+    allowed = TIMES * sum(source.stat().st_size for source in sources) + MORE
+    limit(allowed, SECONDS, allowed)
     for number, source in enumerate(sources):
         try:
             unpack(source, target / f"{number}.safetensors")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gradleak.core.errors import GradleakError
 from gradleak.data.pictures import Pictures
+from gradleak.data.records import Completions
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
 from gradleak.models.tasks.base import GivenLabel
@@ -16,10 +17,14 @@ from gradleak.models.text import TextModel
 
 @dataclass(frozen=True)
 class TextBatch:
-    """The private texts of one client, with their labels; None where the task has none."""
+    """The private texts of one client, with their labels; None where the task has none.
+
+    `completions` are the places of the answers in each text, where the data says which they are.
+    """
 
     texts: list[str]
     labels: list[GivenLabel] | None
+    completions: list[Completions | None] | None = None
 
     def targets(self, model: TextModel) -> list[str] | None:
         """The second texts, where an example is a pair; None where it is not."""
@@ -73,7 +78,13 @@ def _batch(rows: Sequence[Row], model: TextModel, rng: random.Random) -> TextBat
     labels: list[GivenLabel] | None = None
     if model.goal.labelled:
         labels = [_label(row, model, rng) for row in rows]
-    return TextBatch([row.text for row in rows], labels)
+    return TextBatch([row.text for row in rows], labels, completions_of(rows))
+
+
+def completions_of(rows: Sequence[Row]) -> list[Completions | None] | None:
+    """Where the answers stand in the texts of these rows; None if no row says."""
+    places = [row.completions for row in rows]
+    return None if all(own is None for own in places) else places
 
 
 def _label(row: Row, model: TextModel, rng: random.Random) -> GivenLabel:

@@ -15,6 +15,7 @@ from typing import Literal
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
 from gradleak.core.registry import suggest
+from gradleak.data.records import Completions, Record, is_record, record_of
 
 BUILT_IN = "builtin"
 KINDS = (".txt", ".csv", ".tsv", ".jsonl")
@@ -25,10 +26,21 @@ _DECIMAL = re.compile(r"-?\d{1,300}\.\d{1,300}([eE][+-]?\d{1,2})?", re.ASCII)
 
 @dataclass(frozen=True)
 class Row:
-    """One example. `label` is a class number or a class name, a number, or several of them; None without labels."""
+    """One example. `label` is a class number or a class name, a number, or several of them; None without labels.
+
+    An instruction or a conversation is a `record` too, from which `data.chat` makes the text that a model is trained
+    on. `completions` are the places of its answers in the text; None where the text does not say.
+    """
 
     text: str
     label: int | float | str | tuple[int | float | str, ...] | None = None
+    record: Record | None = None
+    completions: Completions | None = None
+
+    @classmethod
+    def of(cls, record: Record, label: int | float | str | tuple[int | float | str, ...] | None = None) -> Row:
+        text, completions = record.joined()
+        return cls(text, label, record, completions)
 
 
 def read_data(
@@ -40,6 +52,8 @@ def read_data(
 
     Columns are given by name or by 1-based number. A .csv or .tsv file is taken to have a header line
     unless columns are given by number and the first line does not look like one. Empty texts are skipped.
+    Where no column holds the text, the columns of instruction data make it: `instruction` and `output`, `prompt` and
+    `completion`, `messages` or `conversations`.
 
     >>> rows = read_data()
     >>> len(rows), rows[0].label in (0, 1)
@@ -94,6 +108,9 @@ def _tabular(path: Path, delimiter: str, text_column: str | None, label_column: 
     if not table:
         return
     first = table[0]
+    if _by_record(first, text_column):
+        yield from _records(path, table, label_column)
+        return
     text_at = _column(path, first, text_column, _TEXT_NAMES, required=True)
     label_at = _column(path, first, label_column, _LABEL_NAMES, required=False)
     assert text_at is not None
@@ -105,6 +122,24 @@ def _tabular(path: Path, delimiter: str, text_column: str | None, label_column: 
         if row[text_at].strip():
             label = None if label_at is None else _label(row[label_at], f"{path}: row {number}")
             yield Row(row[text_at].strip(), label)
+
+
+def _by_record(columns: Sequence[str], text_column: str | None) -> bool:
+    """Whether a row is read as a record: no column was asked for, and none is a text's usual one."""
+    names = [name.strip() for name in columns]
+    return text_column is None and not set(_TEXT_NAMES) & {name.lower() for name in names} and is_record(names)
+
+
+def _records(path: Path, table: Sequence[Sequence[str]], label_column: str | None) -> Iterator[Row]:
+    """Rows of a table with columns such as `instruction` and `output`."""
+    names = [name.strip() for name in table[0]]
+    label_at = _column(path, names, label_column, _LABEL_NAMES, required=False)
+    for number, row in enumerate(table[1:], start=2):
+        if len(row) != len(names):
+            raise GradleakError(f"{path}: row {number} has {len(row)} columns, the header has {len(names)}")
+        record = record_of(dict(zip(names, row, strict=True)), f"{path}: row {number}")
+        if record is not None:
+            yield Row.of(record, None if label_at is None else _label(row[label_at], f"{path}: row {number}"))
 
 
 def _column(
@@ -159,16 +194,28 @@ def _json_lines(path: Path, text_column: str | None, label_column: str | None) -
                 raise GradleakError(f"{path}: line {number} is not JSON") from error
             if not isinstance(entry, dict):
                 raise GradleakError(f"{path}: line {number} is not a JSON object")
-            keys = list(entry)
+            keys, place = list(entry), f"{path}: line {number}"
+            asked = text_column if _is_conversation(entry.get(text_column or "")) else None
+            if asked is not None or _by_record(keys, text_column):
+                label_at = _column(path, keys, label_column, _LABEL_NAMES, required=False)
+                record = record_of(entry, place, asked)
+                if record is not None:
+                    yield Row.of(record, None if label_at is None else _label(entry[keys[label_at]], place))
+                continue
             text_at = _column(path, keys, text_column, _TEXT_NAMES, required=True)
             label_at = _column(path, keys, label_column, _LABEL_NAMES, required=False)
             assert text_at is not None
             text = _joined(entry[keys[text_at]])
             if text is None:
-                raise GradleakError(f"{path}: line {number}: {private(repr(keys[text_at]))} is not a text")
+                raise GradleakError(f"{place}: {private(repr(keys[text_at]))} is not a text")
             if text.strip():
-                label = None if label_at is None else _label(entry[keys[label_at]], f"{path}: line {number}")
+                label = None if label_at is None else _label(entry[keys[label_at]], place)
                 yield Row(text.strip(), label)
+
+
+def _is_conversation(value: object) -> bool:
+    """Whether a value that was asked for by its column is a list of turns, not one of words."""
+    return isinstance(value, list) and any(isinstance(turn, dict) for turn in value)
 
 
 def _joined(value: object) -> str | None:

@@ -11,6 +11,8 @@ from gradleak.models.text import TextModel
 
 def cut_rows(rows: Sequence[Row], model: TextModel, length: int) -> list[Row]:
     """The pieces of all rows, each with its row's label; `length` counts special tokens."""
+    if any(row.completions for row in rows):
+        raise GradleakError("a piece of a text does not show what its completion is: loss=completion takes no window")
     pieces = [Row(text, row.label) for row in rows for text, _ in windows(row.text, model, length)]
     if not pieces:
         raise GradleakError(f"no text of the data has {length} tokens")

@@ -50,6 +50,10 @@ class Batch:
         """Some of the sentences."""
         return Batch(self.ids[which], self.mask[which])
 
+    def apart(self, targets: Tensor) -> tuple[Batch, Tensor]:
+        """What the model sees as sentences, and their targets: these rows as they are."""
+        return self, targets
+
     def sentences(self) -> list[list[int]]:
         """The ids without padding."""
         return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
@@ -133,6 +137,8 @@ class TextModel(Target):
         tokenizer = json.loads(self.tokenizer.backend_tokenizer.to_str())
         parts = {name: value for name, value in tokenizer.items() if name not in ("padding", "truncation")}
         whole = {"weights": self.fingerprint, "task": self.task, "config": settings, "tokenizer": parts}
+        if template := getattr(self.tokenizer, "chat_template", None):  # it makes the texts of conversations
+            whole["chat_template"] = template
         if scales := _adapters(self.module):
             whole["adapters"] = scales
         return digest(whole)[:32]
@@ -223,14 +229,20 @@ class TextModel(Target):
 
     def encode(self, texts: Sequence[str]) -> Batch:
         """Tokens of the texts, padded on the right. A text the model cannot take whole is an error."""
-        # verbose=False: the tokenizer would warn of what is refused below
-        rows = [self.tokenizer(text, verbose=False)["input_ids"] for text in texts]
+        rows = self.tokenize(texts)
         for number, row in enumerate(rows, start=1):
             if len(row) > self.max_length:
                 raise GradleakError(
                     f"text {number} has {len(row)} tokens; {self.name} takes at most {self.max_length} "
                     f"(it begins {private(repr(texts[number - 1][:40]))})"
                 )
+        return self.pad(rows)
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of the texts, however many. A text that is none to the model is an error."""
+        # verbose=False: the tokenizer would warn of long ones
+        rows = [list(self.tokenizer(text, verbose=False)["input_ids"]) for text in texts]
+        for number, row in enumerate(rows, start=1):
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
             if max(row) >= len(self.token_embedding):
@@ -239,7 +251,7 @@ class TextModel(Target):
                     f"{len(self.token_embedding)} tokens; "
                     "is the tokenizer another model's?"
                 )
-        return self.pad(rows)
+        return rows
 
     def pad(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Token rows of unequal length as one batch."""
@@ -270,8 +282,19 @@ class TextModel(Target):
 
     def lost(self, ids: Sequence[int]) -> int:
         """How many tokens of the text say nothing of what was written: unknown and other special ones."""
-        inner = self.inner(ids)
+        inner = [token for token in self.inner(ids) if token not in self.separators]
         return len(inner) - len(self.content(inner))
+
+    @functools.cached_property
+    def separators(self) -> frozenset[int]:
+        """Special tokens between texts and turns: a decoder's first and end tokens, and its chat template's own."""
+        if self.adapter.family.kind != "decoder":
+            return frozenset()
+        tokenizer = self.tokenizer
+        held = getattr(tokenizer, "chat_template", None)
+        template = held if isinstance(held, str) else ""
+        written = {number for number in tokenizer.all_special_ids if str(tokenizer.decode([number])) in template}
+        return frozenset({tokenizer.bos_token_id, tokenizer.eos_token_id, *written} - {None})
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings of token ids: the form in which attackers hold their dummies.
@@ -339,14 +362,20 @@ class TextModel(Target):
         return self.goal.loss(self.logits(ids=ids, embeds=embeds, mask=mask, targets=targets), targets, mask)
 
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
+        batch, targets = batch.apart(targets)
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
 
     def predictions(self, batch: Batch, targets: Tensor) -> int:
         """Over how many losses `batch_loss` is the mean: sentences, or tokens."""
+        batch, targets = batch.apart(targets)
         return self.goal.predictions(targets, batch.mask)
 
     def example_losses(self, batch: Batch, targets: Tensor) -> Tensor:
         """The loss of every sentence, (batch,): where tokens are predicted the mean over these."""
+        if len(batch.apart(targets)[0]) != len(batch):
+            raise GradleakError(
+                "the losses of single texts are not to be had where steps take packed rows of several"
+            )
         positions = None
         if self.adapter.positions is not None:  # one row per sentence, so that Opacus can separate the sentences
             counted = self.adapter.position_ids(batch.ids.shape[1]).to(batch.ids.device)

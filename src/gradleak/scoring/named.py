@@ -61,7 +61,7 @@ def all_named(counted: Sequence[NamedCounts | None]) -> NamedCounts | None:
 
 def named(bag: Collection[str], texts: Sequence[str], model: TextModel) -> Named:
     """What these tokens, under the tokenizer's names, tell of the texts."""
-    sentences = [model.content(row) for row in model.encode(texts).sentences()]
+    sentences = [model.content(row) for row in model.tokenize(texts)]
     there = sorted({token for tokens in sentences for token in tokens})
     names = dict(zip(there, map(str, model.tokenizer.convert_ids_to_tokens(there)), strict=True))
     told = set(bag) - {model.tokenizer.unk_token}

@@ -75,7 +75,8 @@ def score(
     sides: list[SideName | None] = ["source" if targets else None for _ in texts]
     sides += ["target"] * len(targets)
     texts = [*texts, *targets]
-    rows = [model.inner(row) for row in model.encode(texts).sentences()]
+    # Marks between turns and texts are no part of what was written.
+    rows = [[token for token in model.inner(row) if token not in model.separators] for row in model.tokenize(texts)]
     tokens = [model.content(row) for row in rows]
     decoded = [model.decode(row, special=True) for row in rows]
 

@@ -11,13 +11,18 @@ from gradleak.matching.dummies import Dummies
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.tasks import Label
+from gradleak.models.tasks.base import Places
 from gradleak.models.text import TextModel
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
 
 
 def truth_distance(
-    update: Update, texts: Sequence[str], labels: Sequence[Label] | None, model: TextModel
+    update: Update,
+    texts: Sequence[str],
+    labels: Sequence[Label] | None,
+    model: TextModel,
+    completions: Sequence[Places | None] | None = None,
 ) -> float | None:
     """Mean of 1 - cos between the update and the gradient of the true batch, word table left out.
 
@@ -26,7 +31,8 @@ def truth_distance(
     """
     if unmatchable(update, model) is not None:
         return None
-    batch, targets = model.goal.examples(model, texts, labels, update.manifest.client)
+    batch, targets = model.goal.examples(model, texts, labels, update.manifest.client, completions=completions)
+    batch, targets = batch.apart(targets)
     dummies = Dummies(
         embeds=model.embed(batch.ids)[None],
         mask=batch.mask[None],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradleak.clients.text import Client
 from gradleak.core.errors import GradleakError
 from gradleak.core.secret import Secret
+from gradleak.data.draws import completions_of
 from gradleak.data.texts import Row
 from gradleak.models.base import Target
 from gradleak.models.tasks.classification import class_number
@@ -54,9 +55,9 @@ class TextLearner(Learner[TextExample]):
         return Client(model, client=rule, defenses=defenses)
 
     def update(self, client: Client, examples: Sequence[TextExample], secret: Secret | None = None) -> Update:
-        return client.update(
-            [example.row.text for example in examples], [example.label for example in examples], secret
-        )
+        rows = [example.row for example in examples]
+        labels = [example.label for example in examples]
+        return client.update([row.text for row in rows], labels, secret, completions_of(rows))
 
     def quality(self, model: TextModel, examples: Sequence[TextExample]) -> dict[str, float]:
         if model.goal.quality == "perplexity":

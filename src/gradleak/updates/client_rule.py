@@ -70,10 +70,19 @@ class ClientRule(BaseModel):
     precision: Precision = Field("fp32", description="of the weights while they are trained")
     wire: Precision = Field("fp32", description="of the numbers that are sent")
     loss: Literal["all", "completion"] = Field(
-        "all", description="completion: only what follows the marker is predicted (language models)"
+        "all", description="completion: only answers are predicted (language models)"
+    )
+    marker: str = Field(
+        "### Response:", min_length=1, max_length=100, description="what a completion follows in a plain text"
+    )
+    pack: int | None = Field(None, ge=2, le=1_000_000, description="tokens of a row that texts are packed into")
+    packing: Literal["bfd", "wrapped"] = Field(
+        "bfd", description="bfd: whole texts, best fit first; wrapped: cut wherever a row ends"
+    )
+    pack_attention: Literal["own", "across"] | None = Field(
+        None, description="whether packed texts see only themselves; unless given, own for bfd and across for wrapped"
     )
     mask: float = Field(0.15, gt=0, le=1, description="share of the tokens that are predicted (masked-lm)")
-    marker: str = Field("### Response:", min_length=1, max_length=100, description="what a completion follows")
 
     @model_validator(mode="before")
     @classmethod
@@ -96,6 +105,13 @@ class ClientRule(BaseModel):
             raise ValueError("betas lie from 0 to below 1")
         if "marker" in changed and self.loss != "completion":
             raise ValueError("marker belongs to loss=completion")
+        for name in ("packing", "pack_attention"):
+            if name in changed and self.pack is None:
+                raise ValueError(f"{name} belongs to pack=TOKENS")
+        if self.pack is not None and self.local and not self.attends_across and self.steps is None:
+            raise ValueError(
+                "pack: the texts do not show how many rows they make; give steps, or pack_attention=across"
+            )
         if "," in self.marker or not self.marker.isprintable() or self.marker != self.marker.strip():
             raise ValueError("marker: a text that can be printed, without commas and without blanks around it")
         return self
@@ -124,6 +140,11 @@ class ClientRule(BaseModel):
     def adaptive(self) -> bool:
         """Whether each coordinate's step is divided by its own size."""
         return self.name in ("adam", "adamw")
+
+    @property
+    def attends_across(self) -> bool:
+        """Whether texts that are packed into one row see those before them."""
+        return (self.pack_attention or ("own" if self.packing == "bfd" else "across")) == "across"
 
     @property
     def plain(self) -> bool:

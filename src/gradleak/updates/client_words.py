@@ -38,9 +38,14 @@ def changes(rule: ClientRule) -> list[str]:
     """What any rule may do to its gradients and numbers.
 
     >>> changes(ClientRule.parse("fedsgd:wire=fp16,loss=completion"))
-    ["only what follows '### Response:' is predicted", 'sent in fp16']
+    ["only answers are predicted: assistants' turns, or what follows '### Response:'", 'sent in fp16']
     """
-    found = [f"only what follows {rule.marker!r} is predicted"] if rule.loss == "completion" else []
+    answers = f"only answers are predicted: assistants' turns, or what follows {rule.marker!r}"
+    found = [answers] if rule.loss == "completion" else []
+    if rule.pack is not None:
+        how = "cut wherever a row ends" if rule.packing == "wrapped" else "each whole in one"
+        sees = "which see one another" if rule.attends_across else "which do not see one another"
+        found.append(f"texts, {sees}, packed into rows of {rule.pack} tokens, {how}")
     found += [f"gradients clipped to norm {rule.clip:g}"] if rule.clip is not None else []
     return found + half_precision(rule)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,11 +14,13 @@ from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.pairs import recover_pairs
 from gradleak.attacks.exact.recovery import Outcome, Recovered
+from gradleak.attacks.exact.rows import texts_of
 from gradleak.attacks.exact.unplaced import search_for
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
+from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.gradient import Undone, undo
 from gradleak.updates.update import Update
 
@@ -35,7 +38,7 @@ class Exact(Attack):
         outcome = recover(undo(update, model), model, seed, context.budget, show_in(progress, context.before))
         progress.advance(context.before + 1)
         progress.end()
-        return [as_reconstruction(outcome, model, context.budget)]
+        return [as_reconstruction(outcome, model, update.manifest.client, context.budget)]
 
 
 def show_in(progress: Progress, done: int) -> Callable[[str], None]:
@@ -58,8 +61,8 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
     return outcome
 
 
-def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Reconstruction:
-    """The outcome as a reconstruction."""
+def as_reconstruction(outcome: Outcome, model: TextModel, rule: ClientRule, budget: Budget) -> Reconstruction:
+    """The outcome as a reconstruction; rows that texts were packed into are taken apart."""
     first = [sentence for sentence in outcome.sentences if sentence.side != "target"]  # it is the label of a source
     told = model.goal.labelled and not model.goal.paired
     labels = [sentence.label if told else None for sentence in first]
@@ -67,7 +70,12 @@ def as_reconstruction(outcome: Outcome, model: TextModel, budget: Budget) -> Rec
     names = model.tokenizer.convert_ids_to_tokens
     content = set(model.content(list(outcome.bag)))
     found = ["lengths"] + (["labels"] if known and len(known) == len(labels) else [])
-    sentences = [as_sentence(sentence, model) for sentence in outcome.sentences]
+    alone = outcome.complete and len(outcome.sentences) == 1  # then it is the first of all rows
+    sentences = [
+        as_sentence(dataclasses.replace(row, tokens=tokens, whole=row.whole and whole), model)
+        for row in outcome.sentences
+        for tokens, whole in texts_of(row.tokens, model, rule, first=alone)
+    ]
     lost = sum(sentence.lost for sentence in sentences)
     unknown = [Reason(kind="tokens-unknown", numbers={"tokens": lost})] if lost else []
     return Reconstruction(

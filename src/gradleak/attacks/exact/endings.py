@@ -20,6 +20,8 @@ from gradleak.attacks.exact.growing import Prefix
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
+# Numbers of the gradients that are computed at once.
+AT_ONCE = 1 << 24
 # The best label must fit this many times better than the second best.
 CLEAR = 4.0
 
@@ -63,12 +65,30 @@ def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> lis
     single = torch.tensor([alike[state] == 1 for own in states for state in own[:-1]], dtype=torch.bool)
     seen = torch.cat([own[:-1] for own in solved])[single]
     wanted = torch.cat([sentence.output_gradients for sentence in sentences]).double()[single]
-    weight = float((seen * wanted).sum() / wanted.square().sum()) if len(wanted) else 1 / len(inputs)
+    weight = _weight(seen, wanted) if len(wanted) else 1 / len(inputs)
     head = model.module.get_output_embeddings().weight.detach()
     return [
         _ending(sentence.expected.double() - own[-1] / weight, head * sentence.slopes[:, None], sentence.turn)
         for sentence, own in zip(sentences, solved, strict=True)
     ]
+
+
+def _back_at_the_last(last: Tensor, output: Tensor, rows: Tensor) -> Tensor:
+    """Each row's gradient at the last position: of what the model makes of it, by what the last matrix gives."""
+    (gradient,) = torch.autograd.grad(last, output, rows, is_grads_batched=True, retain_graph=True)
+    return gradient.flatten(1, -2)[:, -1]  # some models run all tokens of a batch as one list
+
+
+def _weight(seen: Tensor, wanted: Tensor) -> float:
+    """How much a position counts in the mean: what its output gradient is of the one it would have alone.
+
+    Positions at which nothing is predicted, such as those of a question where only answers are, have next to none;
+    the one with most is predicted, and those that count half as much as it or more are too.
+    """
+    along, alone = (seen * wanted).sum(dim=1), wanted.square().sum(dim=1)
+    largest = int(seen.norm(dim=1).argmax())
+    predicted = along * alone[largest] > 0.5 * along[largest] * alone
+    return float(along[predicted].sum() / alone[predicted].sum())
 
 
 def _ending(wanted: Tensor, head: Tensor, turn: Tensor) -> Ending:
@@ -83,6 +103,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
 
     def hook(module: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         caught["inputs"] = arguments[0].detach().flatten(0, -2)
+        torch.set_grad_enabled(True)  # what comes before needs no graph, which would be the largest of all tensors
         caught["output"] = output.detach().requires_grad_()
         return caught["output"].clone()  # some models add to it where it lies
 
@@ -90,7 +111,8 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     places = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
     handle = part.module.register_forward_hook(hook)
     try:
-        hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]
+        with torch.no_grad():
+            hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]
     finally:
         handle.remove()
     output, head = caught["output"], model.module.get_output_embeddings()
@@ -98,8 +120,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
     (output_gradients,) = torch.autograd.grad(losses, output, retain_graph=True)
     last = hidden[-1]
     eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
-    (turn,) = torch.autograd.grad(last, output, eye, is_grads_batched=True)
-    turn = turn.flatten(1, -2)[:, -1]  # some models run all tokens of a batch as one list
+    turn = torch.cat([_back_at_the_last(last, output, rows) for rows in eye.split(max(1, AT_ONCE // output.numel()))])
     with torch.no_grad():
         logits = model.output_logits(last)
         slopes = model.logit_slopes(logits)

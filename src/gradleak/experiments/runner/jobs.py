@@ -85,6 +85,8 @@ class AuditJob(_Model):
         }
         if others := [name for name in spec.metrics if name != "nerr"]:
             values["metrics"] = others
+        if spec.chat_template is not None:
+            values["chat_template"] = digest_files(spec.chat_template)
         if self.inverter is not None:
             values["inverter"] = self.inverter.decisive()
         return values
@@ -149,6 +151,9 @@ class TrainingJob(_Model):
             "defenses": _chain(self.spec.defenses) if self.trained else None,
             "device": self.spec.device.partition(":")[0],
             "seed": self.spec.seed,
+            **(
+                {"chat_template": digest_files(template)} if (template := self.spec.chat_template) is not None else {}
+            ),
         }
 
     def modules(self, modality: str) -> set[str]:

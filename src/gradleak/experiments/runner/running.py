@@ -157,7 +157,7 @@ def _train(
 ) -> Learned | None:
     """How good the model gets; None if the budget ended the training; its state stays in the cache."""
     started, spec = time.monotonic(), job.spec
-    learner = MODALITIES.get(model.modality).learner(subjects.data(spec), model)
+    learner = MODALITIES.get(model.modality).learner(spec, subjects.data(spec), model)
     train, test = split(learner.pool(job.rounds.max_tokens), job.rounds, spec.seed)
     trained: Target | None = model
     if job.trained:

@@ -68,7 +68,7 @@ class Subjects:
 
     def learner(self, spec: AuditSpec) -> Learner[Any]:
         """The data of a spec as simulated training sees it."""
-        return MODALITIES.get(self.modality(spec)).learner(self.data(spec), self.model(spec))
+        return MODALITIES.get(self.modality(spec)).learner(spec, self.data(spec), self.model(spec))
 
     def model_hash(self, spec: AuditSpec) -> str:
         """Of the model; one that looks as it did when it was last loaded is not loaded again."""

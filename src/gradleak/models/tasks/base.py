@@ -22,6 +22,8 @@ NOT_PREDICTED = -100
 
 # A label as users give it: a class by number or name, a number, or several classes.
 GivenLabel = int | float | str | Sequence[int | float | str]
+# Where answers stand in a text: from which character to before which.
+Places = Sequence[tuple[int, int]]
 
 
 class TextTask(ABC):
@@ -111,13 +113,16 @@ class TextTask(ABC):
         labels: Sequence[Label] | None,
         rule: ClientRule,
         generator: torch.Generator | None = None,
+        completions: Sequence[Places | None] | None = None,
     ) -> tuple[Batch, Tensor]:
         """What a client trains on: token ids, and what is to be predicted from them.
 
-        `generator` is what a client draws from if the task leaves something to chance.
+        `generator` is what a client draws from if the task leaves something to chance, `completions` is where the
+        answers stand in each text, for a rule by which only they are predicted.
         """
-        if rule.loss == "completion":
-            raise GradleakError(f"loss=completion is for language models; {model.name} is loaded for {self.name}")
+        for name, given in (("loss=completion", rule.loss == "completion"), ("pack", rule.pack is not None)):
+            if given:
+                raise GradleakError(f"{name} is for language models; {model.name} is loaded for {self.name}")
         batch = model.encode(texts)
         return batch, self.targets(self.known_labels(model, texts, labels), batch.ids, self.outputs(model))
 

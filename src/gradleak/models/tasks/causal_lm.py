@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.models.tasks import Label
-from gradleak.models.tasks.base import NOT_PREDICTED, TextTask
+from gradleak.models.tasks.base import NOT_PREDICTED, Places, TextTask
 
 if TYPE_CHECKING:
     from gradleak.models.text import Batch, TextModel
@@ -40,13 +40,18 @@ class CausalLM(TextTask):
         labels: Sequence[Label] | None,
         rule: ClientRule,
         generator: torch.Generator | None = None,
+        completions: Sequence[Places | None] | None = None,
     ) -> tuple[Batch, Tensor]:
         from gradleak.models.completion import completion_targets
+        from gradleak.models.packing import Piece, pack
 
-        batch = model.encode(texts)
-        if rule.loss == "completion":
-            return batch, completion_targets(model, texts, batch, rule.marker)
-        return batch, batch.ids
+        # What is cut anyway may be longer than the model takes.
+        rows = model.encode(texts).sentences() if rule.pack is None else model.tokenize(texts)
+        answers = rule.loss == "completion"
+        targets = completion_targets(model, texts, rows, rule.marker, completions) if answers else rows
+        if rule.pack is not None:
+            return pack(model, rule, [Piece(*each) for each in zip(rows, targets, strict=True)])
+        return model.pad(rows), model.pad(targets).ids
 
     def outputs(self, model: TextModel) -> int:
         return len(model.token_embedding)

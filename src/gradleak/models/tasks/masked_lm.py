@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.tasks import Label
-from gradleak.models.tasks.base import NOT_PREDICTED, TextTask
+from gradleak.models.tasks.base import NOT_PREDICTED, Places, TextTask
 
 if TYPE_CHECKING:
     from gradleak.models.text import Batch, TextModel
@@ -53,6 +53,7 @@ class MaskedLM(TextTask):
         labels: Sequence[Label] | None,
         rule: ClientRule,
         generator: torch.Generator | None = None,
+        completions: Sequence[Places | None] | None = None,
     ) -> tuple[Batch, Tensor]:
         batch, _ = super().examples(model, texts, labels, rule)
         if model.tokenizer.mask_token_id is None:

@@ -87,12 +87,13 @@ class TokenClassification(TextTask):
     def slopes(
         self, model: TextModel, logits: Tensor, tokens: Sequence[int], predicted: Sequence[int]
     ) -> list[Tensor]:
-        """At every token probabilities less one class: their sum is zero, so all but one class are free."""
-        _, places, classes = logits.shape
-        basis = logits.new_zeros(places, classes - 1, 1, places, classes)
-        for place in range(places):
-            basis[place, :, 0, place, 0] = -1.0
-            basis[place, :, 0, place, 1:] = torch.eye(classes - 1, dtype=logits.dtype, device=logits.device)
+        """At every token of the text probabilities less one class: they add up to zero, so all but one are free."""
+        _, length, classes = logits.shape
+        inner = range(len(model.prefix), length - len(model.suffix))
+        basis = logits.new_zeros(len(inner), classes - 1, 1, length, classes)
+        for own, place in zip(basis, inner, strict=True):
+            own[:, 0, place, 0] = -1.0
+            own[:, 0, place, 1:] = torch.eye(classes - 1, dtype=logits.dtype, device=logits.device)
         return [basis.flatten(0, 1)]
 
     def read_slope(
