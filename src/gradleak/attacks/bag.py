@@ -32,6 +32,12 @@ class Bag(Attack):
     options: BagOptions
     at_once = 1
 
+    def memory_needed(self, update: Update, model: TextModel) -> int:
+        """A table of the vocabulary in float64, as that of rows is judged, or what the first layer sees of it."""
+        table = model.vocabulary_size * model.width
+        sent = model.adapter.parameter_of(model.adapter.token_embedding) in update.tensors
+        return (2 * 8 if sent else 2 * 4) * table
+
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         return [self.read(as_gradient(update, model), model, context.budget) for update in updates]
 

@@ -206,6 +206,10 @@ class Attack(ABC):
     """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions
 
+    def memory_needed(self, update: Update, model: Any) -> int:
+        """About how many bytes it takes beside model and update; 0 if that is little, or if it plans by itself."""
+        return 0
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" not in vars(cls):  # under this name it can be asked for without being registered

@@ -13,6 +13,7 @@ from gradleak.attacks.base import Attack, AttackContext, Reconstruction
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
+from gradleak.core.memory import require
 from gradleak.core.peak import peak_memory
 from gradleak.core.progress import SILENT, Progress, redacted
 from gradleak.core.seeds import derive_seed
@@ -127,3 +128,9 @@ def _check(method: Attack, updates: Sequence[Update], model: Target, context: At
         model.check_labels(context.auxiliary.labels)
     for update in updates:
         update.check(model)
+        require(
+            method.memory_needed(update, model),
+            model.device,
+            f"{method.name} on {model.name}",
+            "let the attacker see less of the model (--observe), or take a machine with more",
+        )

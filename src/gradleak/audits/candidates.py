@@ -9,6 +9,7 @@ from gradleak.attacks.contains.run import contains
 from gradleak.audits.run import load_target
 from gradleak.audits.spec import AuditSpec
 from gradleak.core.budget import Budget
+from gradleak.core.memory import within
 from gradleak.core.privacy import is_redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.corpora import read_rows
@@ -26,6 +27,19 @@ def look_for(
     progress: Progress = SILENT,
 ) -> Containment:
     """Which texts of a file an update confirms, beside public texts of another file, or of WikiText-2."""
+    with within(spec.memory_limit):
+        return _look_for(update, spec, texts, public, references, budget, progress)
+
+
+def _look_for(
+    update: Path,
+    spec: AuditSpec,
+    texts: Path,
+    public: Path | None,
+    references: int,
+    budget: Budget,
+    progress: Progress,
+) -> Containment:
     progress.begin("reading texts", 0)  # before the model: a file that is wrong is an error at once
     candidates = [row.text for row in read_rows(texts)]
     others = None if public is None else [row.text for row in read_rows(public)]

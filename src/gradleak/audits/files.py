@@ -17,6 +17,7 @@ from gradleak.audits.truth import check_place, read_truth
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import beside, fill_text, output_folder, replacing
+from gradleak.core.memory import within
 from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret, read_secret
@@ -48,7 +49,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
     spec = completed(spec, modality_of_source(spec.model)).with_(trials=1)
     secret = Secret.draw() if spec.secret is None else read_secret(spec.secret)
     place = beside(out, ".truth.json")
-    with output_folder(out) as folder:
+    with output_folder(out) as folder, within(spec.memory_limit):
         modality = MODALITIES.get(modality_of_source(spec.model))
         progress.begin("reading data", 0)
         data = modality.read(spec)  # before the model: a file that is wrong is an error at once
@@ -74,7 +75,7 @@ def attack_update(
     The data of the spec is not the private one, but what the attacker holds of the same kind. The truth is read when
     the attack has ended; if it turns out to be unfit, what was read back is not lost for that.
     """
-    with redacting(spec.redact):
+    with redacting(spec.redact), within(spec.memory_limit):
         attacked = _attack_update(update, spec, truth, budget, progress)
     return attacked._replace(results=redact(attacked.results)) if spec.redact else attacked
 

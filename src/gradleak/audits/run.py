@@ -27,7 +27,7 @@ from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget, StopReason
 from gradleak.core.errors import GradleakError
-from gradleak.core.memory import free_memory
+from gradleak.core.memory import free_memory, within
 from gradleak.core.parameters import validated
 from gradleak.core.privacy import redacting
 from gradleak.core.progress import SILENT, Progress
@@ -76,7 +76,7 @@ def audit(
     if isinstance(data, str | Path):
         spec, data = spec.with_(data=str(data)), None
     limit = spec.time_limit() if budget is None else Budget.of(budget)
-    with redacting(spec.redact):
+    with redacting(spec.redact), within(spec.memory_limit):
         return _audit(spec, model if isinstance(model, Target) else None, data, limit, progress)
 
 

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.errors import GradleakError
+from gradleak.core.memory import parse_memory
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
@@ -55,8 +56,7 @@ class AuditSpec(BaseModel):
     model: str = setting("minilm", "built-in name, Hugging Face folder or hub id", "model")
     task: TaskName | None = setting(
         None,
-        "classification, multi-label, regression, token-classification, masked-lm or causal-lm (lm for short); "
-        "default: by the model",
+        "classification, causal-lm (lm for short), or another of docs/tasks.md; default: by the model",
         "loading",
     )
     num_labels: int | None = setting(None, "classes of a newly drawn head", "loading", ge=2)
@@ -125,6 +125,10 @@ class AuditSpec(BaseModel):
     budget: str | None = setting(
         None, "time limit: 60s, 5m, 1h; what is done by then is kept", "running", column=False
     )
+    memory: str | None = setting(
+        None, "what the audit may hold in memory, such as 8GB: what needs more is refused before the work", "running",
+        column=False,
+    )  # fmt: skip
     out: str | None = setting(None, "folder for the results", "running", column=False)
     redact: bool = setting(False, "mask all texts in what is written and shown", "running", column=False)
 
@@ -189,6 +193,13 @@ class AuditSpec(BaseModel):
             parse_duration(text)
         return text
 
+    @field_validator("memory")
+    @classmethod
+    def _amount(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_memory(text)
+        return text
+
     def with_(self, **changes: Any) -> AuditSpec:
         """The same audit with some settings changed; the changes are checked like the rest."""
         return type(self).model_validate({**self.model_dump(include=self.model_fields_set), **changes})
@@ -196,6 +207,11 @@ class AuditSpec(BaseModel):
     def time_limit(self) -> Budget:
         """The budget, which starts to run now."""
         return Budget(None if self.budget is None else parse_duration(self.budget))
+
+    @property
+    def memory_limit(self) -> int | None:
+        """What may be held in memory, in bytes."""
+        return None if self.memory is None else parse_memory(self.memory)
 
     @property
     def rule(self) -> ClientRule:

@@ -109,7 +109,7 @@ class _Bench:
 
     def dummies(self, rows: int) -> Dummies:
         generator = torch.Generator().manual_seed(0)
-        size = self.model.token_embedding.shape[1]
+        size = self.model.width
         embeds = 0.05 * torch.randn(rows, 1, self.tokens, size, generator=generator)
         mask = torch.ones(rows, 1, self.tokens, dtype=torch.bool)
         return Dummies(embeds, mask, torch.ones(rows, 1, dtype=torch.long), torch.zeros(rows, dtype=torch.long))

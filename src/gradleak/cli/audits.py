@@ -46,7 +46,7 @@ def audit(
 
 
 @app.command()
-@takes("model", "data", "client", "loading", "drawing")
+@takes("model", "data", "client", "loading", "drawing", names=("memory",))
 def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The update folder to write.")]) -> None:
     """Make one client's update and write it as a folder; the truth goes into a file of its own beside it."""
     from gradleak.audits.files import capture_update
@@ -60,7 +60,7 @@ def capture(given: dict[str, Any], out: Annotated[Path, typer.Option(help="The u
 
 @app.command()
 @takes(
-    "model", "attack", "loading", "scoring", names=("seed", "data", "budget", "redact", "out"),
+    "model", "attack", "loading", "scoring", names=("seed", "data", "budget", "memory", "redact", "out"),
     without=("attack_seed",),
     helps={
         "data": "For image models: an .npz whose x_train the attacker holds.",

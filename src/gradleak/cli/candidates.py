@@ -15,7 +15,7 @@ from gradleak.core.output import say
 
 @app.command()
 @takes(
-    "model", "loading", names=("seed", "budget", "redact", "out"),
+    "model", "loading", names=("seed", "budget", "memory", "redact", "out"),
     helps={
         "out": "Folder for contains.json; default: one of its own.",
         "seed": "Fixes which public sentences are taken; default: 0.",

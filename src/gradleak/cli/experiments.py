@@ -141,7 +141,7 @@ def _show_frontier(result: Frontier, folder: Path) -> None:
 
 
 @app.command("map")
-@takes(*AUDIT, without=("observe",), helps={"out": KEPT}, run=True)
+@takes(*AUDIT, without=("observe", "memory"), helps={"out": KEPT}, run=True)
 def leak_map(
     given: dict[str, Any],
     flags: RunFlags,
@@ -168,7 +168,7 @@ def _show_map(result: LeakMap, folder: Path) -> None:
 
 @app.command("checkpoints")
 @takes(
-    *AUDIT, run=True,
+    *AUDIT, without=("memory",), run=True,
     helps={"model": "Folder of a training, as `gradleak finetune --checkpoints` writes it.", "out": KEPT},
 )  # fmt: skip
 def audit_checkpoints(

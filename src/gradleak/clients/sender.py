@@ -9,9 +9,11 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from gradleak.clients.training import local_training, plain_gradient
+from gradleak.clients import streaming
+from gradleak.clients.training import finite, in_mode, local_training, plain_gradient
 from gradleak.clients.wire import received
 from gradleak.core.errors import GradleakError
+from gradleak.core.memory import require
 from gradleak.core.secret import Secret, drawing_from, generator
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
@@ -24,6 +26,10 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE, Known, Manifest
 from gradleak.updates.update import Update
 
+ADVICE = (
+    "take a smaller batch, train LoRA alone (--lora), or take fedsgd without defences that change numbers, whose "
+    "gradient is written to the disk as it is made"
+)
 # What an attacker knows by default.
 DEFAULT_KNOWN = ("batch_size",)
 
@@ -71,8 +77,11 @@ class Sender:
 
         Dropout and noise come from the secret, which repeats them; without one a fresh secret is drawn for the call.
         """
-        defended = self._defended(batch, targets, secret or Secret.draw())
-        tensors = {name: tensor for name, tensor in defended.items() if name in self.observed}
+        require(
+            self.memory_needed(batch), self.model.device, f"an update of {self.model.name} by {self._words}", ADVICE
+        )
+        make = self._streamed if self.streams else self._defended
+        tensors = make(batch, targets, secret or Secret.draw())
         if not tensors:
             raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
         manifest = Manifest(
@@ -85,18 +94,66 @@ class Sender:
         )
         return Update(tensors, manifest)
 
-    def _defended(self, batch: Examples, targets: Tensor, secret: Secret) -> dict[str, Tensor]:
-        """What the client computes from its batch, after all defences, as it arrives."""
+    @property
+    def _words(self) -> str:
+        return " and ".join([str(self.rule), *map(str, self.defenses)])
+
+    def memory_needed(self, batch: Examples) -> int:
+        """Bytes that making an update takes beside the model: what is held of it at once, and activations."""
+        parameters = self.model.parameters()
+        sizes = [4 * parameters[name].numel() for name in self.trained]
+        if self.streams:
+            # A tied matrix gets its gradient from both of its ends.
+            return 2 * max(sizes) + self.model.activation_bytes(batch)
+        examples = min(len(batch), self.rule.batch) if self.rule.local else len(batch)
+        copies = 1 + sum(defense.copies(examples) for defense in self.defenses) + (self.rule.clip is not None)
+        if self.rule.local:  # the weights that move, what the optimiser keeps, and the way they went
+            copies += 2 + (2 if self.rule.adaptive else bool(self.rule.momentum))
+        return copies * sum(sizes) + self.model.activation_bytes(batch)
+
+    @property
+    def trained(self) -> list[str]:
+        """The parameters that the defences leave to be trained."""
         names = list(self.model.parameters())
         for defense in self.defenses:
             names = defense.trained(names, self.model)
+        return names
+
+    @property
+    def streams(self) -> bool:
+        """Whether its update is written to a file as it is made: a large gradient that nothing needs as a whole."""
+        rule = self.rule
+        if rule.local or rule.precision != "fp32" or rule.clip is not None or any(d.whole for d in self.defenses):
+            return False
+        parameters = self.model.parameters()
+        return sum(4 * parameters[name].numel() for name in self.trained) >= streaming.STREAMED_FROM
+
+    def _streamed(self, batch: Examples, targets: Tensor, secret: Secret) -> Mapping[str, Tensor]:
+        """What `_defended` gives, tensor by tensor through a file."""
+        names = [name for name in self.trained if name in self.observed]
+        size = sum(4 * self.model.parameters()[name].numel() for name in names)
+        with streaming.file_of_tensors(names, size) as (writer, mapped):
+
+            def take(name: str, gradient: Tensor) -> None:
+                if name in self.observed:
+                    own = finite({name: gradient}, f"training by {self.rule}")
+                    writer.add(name, received(own, self.model, self.rule, self.defenses)[name])
+
+            with drawing_from(secret.child("dropout")), in_mode(self.model, self.rule.mode):
+                streaming.stream_gradient(self.model, batch, targets, self.trained, take)
+            return mapped() if writer.written else {}
+
+    def _defended(self, batch: Examples, targets: Tensor, secret: Secret) -> dict[str, Tensor]:
+        """What the client computes from its batch, after all defences, as it arrives, of what is observed."""
+        names = self.trained
         generators = self._generators(secret)
         gradient = chain_gradient(self.defenses, generators) or plain_gradient
         with drawing_from(secret.child("dropout")):
             tensors = local_training(self.model, batch, targets, self.rule, names, gradient)
         for defense, own in zip(self.defenses, generators, strict=True):
             tensors = defense.apply(tensors, self.model, own)
-        return received(tensors, self.model, self.rule, self.defenses)
+        arrived = received(tensors, self.model, self.rule, self.defenses)
+        return {name: tensor for name, tensor in arrived.items() if name in self.observed}
 
     def _generators(self, secret: Secret) -> list[torch.Generator]:
         """A stream for each defence: what one draws depends on no other, and stays when another is left out."""

@@ -50,8 +50,9 @@ def local_training(
     They have the precision of the model's weights; what is lost on the wire is `clients/wire.py`'s.
     """
     names = list(model.parameters()) if names is None else names
-    with _mode(model, rule.mode), _kernels(rule):
-        local = model.copied() if rule.local or rule.precision != "fp32" else model
+    with in_mode(model, rule.mode), _kernels(rule):
+        alike = rule.precision == "fp32"  # what is frozen can then be shared: nothing writes to it
+        local = model.copied(frozen=not alike) if rule.local or not alike else model
         if rule.precision != "fp32":
             _cast(local, DTYPES[rule.precision])
         steps = _steps(local, batch, targets, rule, names, gradient)
@@ -167,8 +168,11 @@ def _kernels(rule: ClientRule) -> Iterator[None]:
 
 
 @contextmanager
-def _mode(model: Target, mode: str) -> Iterator[None]:
-    """Batch norms count statistics while they train; those of the model under audit stay as they were."""
+def in_mode(model: Target, mode: str) -> Iterator[None]:
+    """Train or eval inside the block, eval after it.
+
+    Batch norms count statistics while they train; those of the model under audit stay as they were.
+    """
     before = {name: buffer.clone() for name, buffer in model.module.named_buffers()} if mode == "train" else {}
     model.module.train(mode == "train")
     try:

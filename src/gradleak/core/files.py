@@ -62,13 +62,14 @@ def fill_text(scratch: Path, text: str) -> None:
 
 def fill_tensors(scratch: Path, tensors: Mapping[str, Any]) -> None:
     """The same for tensors, as safetensors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from gradleak.core.tensor_files import one_by_one
+    from gradleak.core.tensor_writer import TensorWriter
 
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, str(scratch))
-    except SafetensorError as error:  # a disk that is full is no OSError there
-        raise OSError(str(error)) from error
+    with scratch.open("wb") as stream:
+        writer = TensorWriter(stream, sorted(tensors))
+        for name, tensor in one_by_one(tensors):
+            writer.add(name, tensor)
+        writer.finish()
 
 
 def fill_state(scratch: Path, state: Mapping[str, Any]) -> None:

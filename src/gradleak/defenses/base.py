@@ -50,9 +50,18 @@ class Defense(BaseModel, ABC):
         """Whether it changes the numbers of an update, so that after local steps no weights can be sent."""
         return type(self).apply is not Defense.apply
 
+    @property
+    def whole(self) -> bool:
+        """Whether it needs a gradient as a whole: it changes what is sent, or how a gradient is computed."""
+        return self.alters or type(self).gradient is not Defense.gradient
+
     def trained(self, names: Sequence[str], model: Target) -> list[str]:
         """Those of the parameters that are still trained."""
         return list(names)
+
+    def copies(self, examples: int) -> int:
+        """How many more of an update it holds in memory than are there without it, for a step of so many examples."""
+        return 1 if self.alters else 0
 
     def gradient(self, generator: torch.Generator) -> Gradient | None:
         """Its own way to compute the gradient of a local step; None if it leaves that alone."""

@@ -97,6 +97,10 @@ class DpSgd(Defense):
         reached = spent(self.multiplier, *self._training)
         return f"{reached} at δ = {self.delta:g} after {self.steps} steps of {self.batch} of {self.rows} rows"
 
+    def copies(self, examples: int) -> int:
+        """The gradient of every single example, and a model of its own to take them from."""
+        return examples + 1
+
     def gradient(self, generator: torch.Generator) -> Gradient:
         """Clipped and noised, of the mean over sentences of each sentence's own loss."""
 
@@ -139,7 +143,7 @@ def _private_gradient(
             f"dpsgd: {mixing} is a batch norm, which mixes the examples of a batch, so none can be clipped alone; "
             "Opacus refuses such models too: train one with group norms"
         )
-    local = model.copied()
+    local = model.copied(frozen=False)
     wanted = set(names)
     for name, parameter in local.module.named_parameters():
         parameter.requires_grad_(name in wanted)

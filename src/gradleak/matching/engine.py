@@ -333,7 +333,7 @@ class FactorEngine:
         width = rows * batch + 1
         shape = (rows, batch, width)
         generator = torch.Generator().manual_seed(0)
-        embeds = torch.randn(*shape, model.token_embedding.shape[1], generator=generator).to(model.token_embedding)
+        embeds = torch.randn(*shape, model.width, generator=generator).to(model.token_embedding)
         labels = model.goal.no_targets(shape, model.goal.outputs(model))
         target = torch.zeros(rows, dtype=torch.long)
         mask = torch.ones(shape, dtype=torch.bool)

@@ -42,7 +42,7 @@ class NaiveEngine:
         targets = comparable(targets, distance)
         self.names = matched_parameters(model, targets, only)
         self.weights = weights_of(self.names, weights, matched_in_each(model, targets, only))
-        dtype = model.token_embedding.dtype
+        dtype = model.dtype
         self.targets = [
             [t[name].to(model.device, dtype) for name in self.names] for t in filled(targets, self.names, model)
         ]

@@ -124,6 +124,6 @@ def filled(
     parameters = model.parameters()
 
     def zeros(name: str) -> Tensor:
-        return torch.zeros((), dtype=model.token_embedding.dtype).expand(parameters[name].shape)
+        return torch.zeros((), dtype=model.dtype).expand(parameters[name].shape)
 
     return [{**update, **{name: zeros(name) for name in names if name not in update}} for update in tensors]

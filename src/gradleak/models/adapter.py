@@ -12,6 +12,7 @@ from torch import nn
 from gradleak.core.errors import GradleakError
 from gradleak.models.families import Family, Fused, Task
 from gradleak.models.families.base import NEAR
+from gradleak.models.stored import Kept, weight_as_saved
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,20 @@ class Adapter:
         return f"{self.name_of(module)}.weight"
 
     @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        table = self.token_embedding
+        return torch.float32 if isinstance(table, Kept) else table.weight.dtype
+
+    @property
     def output_layer(self) -> nn.Module:
         """The last linear module: what turns hidden states into logits."""
         return [m for module in self.head for m in module.modules() if isinstance(m, nn.Linear)][-1]
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer's weight is that of the token embedding."""
+        return weight_as_saved(self.output_layer) is weight_as_saved(self.token_embedding)
 
     @property
     def parallel(self) -> bool:

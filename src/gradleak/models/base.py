@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 from abc import ABC, abstractmethod
@@ -12,10 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.core.progress import Progress
+from gradleak.models.four_bit import FourBit
+from gradleak.models.stored import readable
 from gradleak.models.tasks import Modality, TargetTask
 
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known
+
+# Numbers of a weight that are hashed at a time, as fp32.
+HASHED_AT_ONCE = 1 << 24
 
 
 class Examples(Protocol):
@@ -114,15 +120,22 @@ class Target(ABC):
     @functools.cached_property
     def fingerprint(self) -> str:
         """A hash of all weights, which shows whether an update was made with this very model."""
-        return fingerprint_of(dict(self.module.named_parameters()))
+        return fingerprint_of(readable(self.module))
 
     @abstractmethod
     def identity(self) -> str:
         """A hash of all of the model that a result depends on: weights, configuration, tokenizer."""
 
     @abstractmethod
-    def copied(self) -> Self:
-        """A model of its own with the same weights, in the same mode."""
+    def copied(self, frozen: bool = True) -> Self:
+        """A model of its own with the same weights, in the same mode.
+
+        Without `frozen` it shares what is not trained, which must then stay as it is.
+        """
+
+    def _copied_module(self, frozen: bool) -> Any:
+        shared = {} if frozen else {id(p): p for p in self.module.parameters() if not p.requires_grad}
+        return copy.deepcopy(self.module, shared)
 
     @abstractmethod
     def batch_loss(self, batch: Any, targets: Tensor) -> Tensor:
@@ -131,6 +144,10 @@ class Target(ABC):
     def predictions(self, batch: Any, targets: Tensor) -> int:
         """Over how many losses `batch_loss` is the mean."""
         return len(batch)
+
+    def activation_bytes(self, batch: Any) -> int:
+        """About how much a backward pass over a batch keeps beside weights and gradients; 0 if it is little."""
+        return 0
 
     @abstractmethod
     def example_losses(self, batch: Any, targets: Tensor) -> Tensor:
@@ -150,10 +167,12 @@ def fused_with(tensors: Mapping[str, Sequence[str]], role: str) -> tuple[str, ..
     return tuple(other for other, names in tensors.items() if names == tensors[role])
 
 
-def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
+def fingerprint_of(weights: Mapping[str, Tensor | FourBit]) -> str:
     """A hash of named weights, whatever their order and precision."""
     digest = hashlib.sha256()
-    for name, weight in sorted(weights.items()):
+    for name, weight in sorted(weights.items(), key=lambda each: each[0]):
         digest.update(name.encode())
-        digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
+        numbers = weight.unpacked() if isinstance(weight, FourBit) else weight
+        for part in numbers.detach().reshape(-1).split(HASHED_AT_ONCE):
+            digest.update(part.float().cpu().contiguous().numpy())
     return digest.hexdigest()[:32]

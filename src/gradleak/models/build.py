@@ -15,8 +15,10 @@ from gradleak.core.text import enumerated
 from gradleak.models.checkpoint import Checkpoint
 from gradleak.models.discovery.choose import chosen_family
 from gradleak.models.families import FAMILIES, Family, Task, family_of
+from gradleak.models.four_bit import FourBit
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
+from gradleak.models.stored import Kept, put_back, stand_ins, trained_in_fp32
 from gradleak.models.tasks import text_task
 from gradleak.models.text import Origin
 
@@ -28,17 +30,27 @@ TIMES, SMALL = 4, 4_000_000
 # The gradients, the update and its copies take as much as the head again.
 HEAD_COPIES = 4
 # Entries of a config.json that would steer the library to other files or to code.
-_STEERING = ("auto_map", "transformers_weights", "fusion_config", "kernel_config", "name_or_path", "_name_or_path")
+_STEERING = (
+    "auto_map",
+    "transformers_weights",
+    "fusion_config",
+    "kernel_config",
+    "quantization_config",
+    "name_or_path",
+    "_name_or_path",
+)
 # What old checkpoints hold beside the weights, and the pooler of an encoder whose head has none.
 _BUFFERS = (".masked_bias", ".position_ids", ".inv_freq", ".attn.bias")
 _UNUSED = "pooler"
+PACKED = "Its frozen matrices stay in 4 bits, as they were saved; all is computed in fp32."
+STORED = "Its frozen weights stay in half precision, as they were saved; all is computed in fp32."
 
 
 def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective, how: Loading) -> tuple[Any, Origin]:
     """The module in fp32 and which of its parameters are new; whatever else is missing or differs is an error."""
     folder = checkpoint.folder
     config = _config(checkpoint, task, how.num_labels)
-    tensors = checkpoint.tensors(how.progress)
+    tensors = checkpoint.tensors(how.progress, as_saved=how.frozen)
     layers = int(getattr(config, "num_hidden_layers", 1))
     if layers > max(FEW_LAYERS, len(tensors)):
         raise GradleakError(
@@ -53,21 +65,31 @@ def built(checkpoint: Checkpoint, family: Family, task: Task, trained: Objective
         tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(outside)}
     module, drawn, left_over = loaded(checkpoint, outline, config, tensors, head if new else set(), how.head_seed)
     remarks = _left_over(checkpoint, module, left_over, family, trained, how)
+    if any(isinstance(part, Kept) for part in module.modules()):
+        remarks = (*remarks, PACKED if checkpoint.four_bit else STORED)
     module.config.problem_type = text_task(task).problem_type  # as it is audited, so it is saved
     return module, Origin(drawn, how.head_seed, remarks)
 
 
 def loaded(
-    checkpoint: Checkpoint, outline: Any, config: Any, tensors: Mapping[str, Tensor], new: set[str], seed: int
+    checkpoint: Checkpoint,
+    outline: Any,
+    config: Any,
+    tensors: Mapping[str, Tensor | FourBit],
+    new: set[str],
+    seed: int,
 ) -> tuple[Any, tuple[str, ...], list[str]]:
-    """The module in fp32 with the weights, the names of those that were drawn, and what it has no place for.
+    """The module with the weights, the names of those that were drawn, and what it has no place for.
+
+    All is fp32 but what is frozen and stays as it was saved.
 
     Only parameters in `new` may be missing or have another shape; these are drawn from the seed.
     """
+    given, stored = stand_ins(tensors)
     module, info = type(outline).from_pretrained(
         None,
         config=config,
-        state_dict=tensors,
+        state_dict=given,
         attn_implementation="eager",
         dtype=torch.float32,
         output_loading_info=True,
@@ -79,10 +101,11 @@ def loaded(
     lacking = (set(info["missing_keys"]) | other_shapes.keys()) - counters
     named = [*dict(module.named_parameters()), *dict(module.named_buffers())]  # a tied matrix once
     _refuse_lacking(checkpoint, [name for name in named if name in lacking - new], other_shapes)
+    put_back(module, stored)
     _draw(module, lacking, config, seed)
     module.name_or_path = module.config.name_or_path = str(checkpoint.folder)
     left_over = [name for name in sorted(info["unexpected_keys"]) if not name.endswith(_BUFFERS)]
-    return module.float(), tuple(sorted(lacking)), left_over
+    return trained_in_fp32(module), tuple(sorted(lacking)), left_over
 
 
 def family_for(checkpoint: Checkpoint, how: Loading) -> Family:
@@ -152,7 +175,9 @@ def _head_parameters(module: Any, family: Family, task: Task) -> set[str]:
     }
 
 
-def check_sizes(checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor]) -> None:
+def check_sizes(
+    checkpoint: Checkpoint, outline: nn.Module, head: set[str], tensors: Mapping[str, Tensor | FourBit]
+) -> None:
     """Refuse a model far larger than its weights before it takes any memory, and a head that has no room."""
     sizes = {name: parameter.numel() for name, parameter in outline.named_parameters()}
     heads = sum(sizes[name] for name in head)

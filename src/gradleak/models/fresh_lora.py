@@ -14,6 +14,7 @@ from gradleak.models.huggingface import checked, reading
 from gradleak.models.lora import peft_library
 from gradleak.models.lora_text import ALL, LoraSettings
 from gradleak.models.quiet import quiet
+from gradleak.models.stored import trained_in_fp32
 from gradleak.models.text import TextModel
 
 
@@ -33,7 +34,7 @@ def with_fresh_lora(model: TextModel, settings: LoraSettings) -> TextModel:
             use_rslora=settings.rslora,
             use_dora=settings.dora,
         )
-        module: Any = peft.get_peft_model(model.module, config).get_base_model().float()
+        module: Any = trained_in_fp32(peft.get_peft_model(model.module, config).get_base_model())
         _draw(module, settings)
         origin = model.origin.with_lora(settings)
         return checked(TextModel(module, model.tokenizer, model.task, model.name, origin))

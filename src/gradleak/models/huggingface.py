@@ -45,7 +45,8 @@ def load_files(
             origin = origin.with_remark(remark)
         origin = origin.with_family(family, remark_on(family, how.family))
         tokenizer = how.tokenizer or _tokenizer(name, checkpoint.folder)
-        return checked(TextModel(module.to(how.device), tokenizer, task, name, origin))
+        model = TextModel(module.to(how.device), tokenizer, task, name, origin)
+        return model if how.frozen else checked(model)  # with its adapters it is checked once they are on it
 
 
 def configured_type(source: str) -> str:

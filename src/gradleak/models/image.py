@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -102,8 +101,8 @@ class ImageModel(Target):
     def identity(self) -> str:
         return digest({"weights": self.fingerprint, "layers": repr(self.module), "shape": self.shape})[:32]
 
-    def copied(self) -> ImageModel:
-        module = copy.deepcopy(self.module)
+    def copied(self, frozen: bool = True) -> ImageModel:
+        module = self._copied_module(frozen)
         copied = ImageModel(module, self.shape, self.name, self.normalisation, self.origin)
         copied.module.train(self.module.training)
         return copied

@@ -31,6 +31,12 @@ class Loading:
     family: Family | None = None
     shape: tuple[int, int, int] | None = None
     processor: Any = None
+    adapted: bool = False  # adapters of a folder will be put on it
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the weights of the files are not trained."""
+        return self.adapted or self.lora is not None
 
     def refuse_text_settings(self, name: str, own_classes: bool = True) -> None:
         """For models of images; most have classes of their own, which cannot be set."""

@@ -24,6 +24,7 @@ from gradleak.models.families import Task
 from gradleak.models.huggingface import checked, reading
 from gradleak.models.loading import Loading
 from gradleak.models.quiet import quiet
+from gradleak.models.stored import trained_in_fp32
 from gradleak.models.tasks import text_tasks
 from gradleak.models.text import TextModel
 
@@ -68,7 +69,7 @@ def load_adapted(folder: str, how: Loading, load: Callable[[str, Loading], Targe
     check_files(place)
     about = _about(place, _settings(place))
     base = _base(place, about)
-    below = load(base, replace(how, task=how.task or _task(place, about)))
+    below = load(base, replace(how, task=how.task or _task(place, about), adapted=True))
     if not isinstance(below, TextModel):
         raise GradleakError(f"the adapter in {folder} is for {base}, which is no text model")
     return adapted(below, place, _tensors(place, how.progress))
@@ -100,7 +101,7 @@ def adapted(below: TextModel, place: Path, tensors: Mapping[str, Tensor]) -> Tex
         # A head that came with the adapter is not new.
         brought = tuple(f".{name.removeprefix(PREFIX)}" for name in tensors)
         drawn = tuple(name for name in below.origin.drawn if not f".{name}".endswith(brought))
-        module = wrapped.get_base_model().float()
+        module = trained_in_fp32(wrapped.get_base_model())
         origin = replace(below.origin, drawn=drawn)
         return checked(TextModel(module, below.tokenizer, below.task, str(place), origin))
 

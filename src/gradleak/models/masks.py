@@ -108,7 +108,7 @@ def _apart(attention: Any, places: Tensor) -> Iterator[None]:
 
 def _blocking(adapter: Adapter, sees: Tensor, rows: int) -> Tensor:
     """What is added to the attention's scores, (rows, 1, tokens, tokens)."""
-    dtype = adapter.token_embedding.weight.dtype
+    dtype = adapter.dtype
     blocked = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     blocked.masked_fill_(~sees, torch.finfo(dtype).min)
     return blocked[None, None].expand(rows, -1, -1, -1)

@@ -23,6 +23,7 @@ from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
 from gradleak.models.families import Family, Task, family_of
 from gradleak.models.lora_text import LoraSettings
+from gradleak.models.stored import computing_in, weight_as_saved
 from gradleak.models.tasks import text_task
 
 if TYPE_CHECKING:
@@ -122,9 +123,8 @@ class TextModel(Target):
         self.adapter = Adapter(module, origin.family or family_of(module.config.model_type), task)
         self.prefix, self.suffix = _frame(tokenizer)
 
-    def copied(self) -> TextModel:
-        """A model of its own with the same weights, in the same mode."""
-        copied = TextModel(copy.deepcopy(self.module), self.tokenizer, self.task, self.name, self.origin)
+    def copied(self, frozen: bool = True) -> TextModel:
+        copied = TextModel(self._copied_module(frozen), self.tokenizer, self.task, self.name, self.origin)
         copied.module.train(self.module.training)
         return copied
 
@@ -145,11 +145,15 @@ class TextModel(Target):
 
     def to_bfloat16(self) -> TextModel:
         """A copy that computes in bf16."""
-        return TextModel(copy.deepcopy(self.module).bfloat16(), self.tokenizer, self.task, self.name, self.origin)
+        return self._computing_in(torch.bfloat16)
 
     def to_float64(self) -> TextModel:
         """A copy that computes in float64."""
-        return TextModel(copy.deepcopy(self.module).double(), self.tokenizer, self.task, self.name, self.origin)
+        return self._computing_in(torch.float64)
+
+    def _computing_in(self, dtype: torch.dtype) -> TextModel:
+        module = computing_in(copy.deepcopy(self.module), dtype)
+        return TextModel(module, self.tokenizer, self.task, self.name, self.origin)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -194,7 +198,7 @@ class TextModel(Target):
 
     @property
     def device(self) -> torch.device:
-        return self.adapter.token_embedding.weight.device
+        return weight_as_saved(self.adapter.token_embedding).device
 
     @property
     def num_labels(self) -> int:
@@ -210,6 +214,21 @@ class TextModel(Target):
         return min(limit, claimed)
 
     @property
+    def vocabulary_size(self) -> int:
+        """How many tokens the token embedding has rows for."""
+        return len(weight_as_saved(self.adapter.token_embedding))
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row of the token embedding has."""
+        return int(weight_as_saved(self.adapter.token_embedding).shape[1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return self.adapter.dtype
+
+    @property
     def token_embedding(self) -> Tensor:
         """The weight of the token embedding, (vocabulary, width)."""
         return self.adapter.token_embedding.weight.detach()
@@ -217,7 +236,7 @@ class TextModel(Target):
     @functools.cached_property
     def text_tokens(self) -> Tensor:
         """A mask over the vocabulary: True for tokens that can stand in a text (not special, not reserved)."""
-        size = self.token_embedding.shape[0]
+        size = self.vocabulary_size
         allowed = torch.zeros(size, dtype=torch.bool)
         for token, index in self.tokenizer.get_vocab().items():
             if index < size and not _RESERVED.match(token):
@@ -245,10 +264,10 @@ class TextModel(Target):
         for number, row in enumerate(rows, start=1):
             if len(row) <= len(self.prefix) + len(self.suffix):
                 raise GradleakError(f"text {number} is empty for {self.name}'s tokenizer")
-            if max(row) >= len(self.token_embedding):
+            if max(row) >= self.vocabulary_size:
                 raise GradleakError(
                     f"text {number} has the token {max(row)}, and {self.name} knows "
-                    f"{len(self.token_embedding)} tokens; "
+                    f"{self.vocabulary_size} tokens; "
                     "is the tokenizer another model's?"
                 )
         return rows
@@ -256,7 +275,8 @@ class TextModel(Target):
     def pad(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Token rows of unequal length as one batch."""
         width = max(len(row) for row in rows)
-        filler = self.tokenizer.pad_token_id or 0
+        known = self.tokenizer.pad_token_id or 0
+        filler = known if known < self.vocabulary_size else 0  # whatever it is, no token sees it
         ids = torch.full((len(rows), width), filler, dtype=torch.long)
         mask = torch.zeros((len(rows), width), dtype=torch.bool)
         for i, row in enumerate(rows):
@@ -364,6 +384,15 @@ class TextModel(Target):
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
         batch, targets = batch.apart(targets)
         return self.loss(targets, ids=batch.ids, mask=batch.mask)
+
+    def activation_bytes(self, batch: Batch) -> int:
+        """Of every layer the states around its modules, and what attends to what; of the head the logits."""
+        config, (sentences, length) = self.module.config, batch.ids.shape
+        inner = int(getattr(config, "intermediate_size", 4 * self.width) or 4 * self.width)
+        heads = int(getattr(config, "num_attention_heads", 1))
+        layer = 12 * self.width + 4 * inner + 3 * heads * length
+        logits = 4 * self.goal.outputs(self)
+        return 4 * sentences * length * (self.adapter.depth * layer + logits)
 
     def predictions(self, batch: Batch, targets: Tensor) -> int:
         """Over how many losses `batch_loss` is the mean: sentences, or tokens."""

@@ -174,7 +174,7 @@ def load_ngram(model: TextModel, progress: Progress = SILENT, budget: Budget | N
 
     A budget that ends while it is counted leaves a model of a part of the corpus, which is not kept.
     """
-    vocabulary = int(model.token_embedding.shape[0])
+    vocabulary = int(model.vocabulary_size)
     listing = json.dumps(sorted(model.tokenizer.get_vocab().items()))
     corpus = assets.find(CORPUS).files[0].sha256
     key = hashlib.sha256(f"{FORMAT} {DISCOUNT} {corpus} {vocabulary} {listing}".encode()).hexdigest()[:16]

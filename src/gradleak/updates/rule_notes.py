@@ -17,6 +17,8 @@ SAMPLE = 1 << 21
 
 def rule_notes(update: Update, model: Target) -> list[str]:
     """Lines that begin with `undone: ` or `not undone: `; none of a plain gradient or plain steps of SGD."""
+    if not update.manifest.client.local:
+        return []
     sample: dict[str, Tensor] = {}
     entries = 0
     for name, tensor in sorted(update.tensors.items(), key=lambda each: each[1].numel()):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import fill_tensors, fill_text, output_folder, replacing
-from gradleak.core.tensor_files import check_finite, quoted, read_header, read_tensors
+from gradleak.core.tensor_files import check_finite, open_tensors, quoted, read_header
 from gradleak.models.base import Target
 from gradleak.updates.manifest import Known, Manifest, read_manifest
 from gradleak.updates.plausible import check_made
@@ -26,7 +26,10 @@ TENSORS, MANIFEST = "update.safetensors", "manifest.json"
 
 @dataclass(frozen=True)
 class Update:
-    """What an attacker holds: tensors by parameter name, and the manifest."""
+    """What an attacker holds: tensors by parameter name, and the manifest.
+
+    The tensors of a large update lie in a file and are read when they are asked for.
+    """
 
     tensors: Mapping[str, Tensor]
     manifest: Manifest
@@ -93,7 +96,7 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
     if model is not None:
         header = read_header(place / TENSORS)
         _check_fit({name: shape for name, (_, shape) in header.items()}, model)
-    update = Update(read_tensors(place / TENSORS), manifest)
+    update = Update(open_tensors(place / TENSORS), manifest)
     if model is not None:
         update.check(model)
         check_made(update.tensors, model.parameters(), manifest)

@@ -103,7 +103,7 @@ def linear_modules(model: TextModel) -> dict[str, nn.Module]:
     trained = {id(parameter): name for name, parameter in model.parameters().items()}
     also = _seen_by_others(model)
     inside = [module for layer in model.adapter.layers for module in layer.modules() if module not in also]
-    held = ((getattr(module, "weight", None), module) for module in inside if _is_linear(module))
+    held = ((module._parameters.get("weight"), module) for module in inside if _is_linear(module))
     return {trained[id(weight)]: module for weight, module in held if id(weight) in trained}
 
 
@@ -122,16 +122,18 @@ def _is_linear(module: nn.Module) -> bool:
 def chosen_matrices(model: TextModel, tensors: Mapping[str, Tensor]) -> list[str]:
     """The matrices of an update that rows are made of: the highest layers' first, as far as a row has room.
 
-    Those that did not move say nothing: LoRA's A factors while B is zero.
+    Those that did not move say nothing: LoRA's A factors while B is zero. Whether one moved is asked only where there
+    is room for it, as a large update is read from the disk for that.
     """
-    moved = [name for name in linear_modules(model) if name in tensors and bool(tensors[name].any())]
+    held = [name for name in linear_modules(model) if name in tensors]
+    sizes = {name: model.parameters()[name].numel() for name in held}
     chosen: list[str] = []
     left = LONGEST
-    for name in sorted(moved, key=lambda name: tensors[name].numel()) if _is_lora(moved) else reversed(moved):
-        if tensors[name].numel() <= left or not chosen:
+    for name in sorted(held, key=sizes.__getitem__) if _is_lora(held) else reversed(held):
+        if (sizes[name] <= left or not chosen) and bool(tensors[name].any()):
             chosen.append(name)
-            left -= tensors[name].numel()
-    return [name for name in moved if name in set(chosen)]
+            left -= sizes[name]
+    return [name for name in held if name in set(chosen)]
 
 
 def _is_lora(names: Sequence[str]) -> bool:

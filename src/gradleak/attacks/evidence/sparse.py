@@ -62,9 +62,11 @@ def sparse_tokens(model: TextModel, tensors: Mapping[str, Tensor], budget: Budge
     if not matrices or seen_through is not None:
         return None
     rows = torch.cat([matrix.double() / matrix.double().norm().clamp_min(1e-300) for matrix in matrices])
-    vocabulary = torch.arange(len(model.token_embedding), device=model.device)
-    inputs = torch.cat([first_inputs(model, part, 1)[:, 0] for part in vocabulary.split(CHUNK)])
-    return combination(rows, F.normalize(inputs.float(), dim=1), budget)
+    vocabulary = torch.arange(model.vocabulary_size, device=model.device)
+    atoms = torch.empty(len(vocabulary), matrices[0].shape[1], device=model.device)  # joining parts would take twice
+    for part in vocabulary.split(CHUNK):
+        atoms[part] = F.normalize(first_inputs(model, part, 1)[:, 0].float(), dim=1)
+    return combination(rows, atoms, budget)
 
 
 def combination(rows: Tensor, atoms: Tensor, budget: Budget | None = None) -> SparseTokens:

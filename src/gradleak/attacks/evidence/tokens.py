@@ -110,15 +110,16 @@ def _head(model: TextModel, gradient: Update) -> Tensor | None:
     if not model.goal.predicts_tokens:
         return None
     output = model.adapter.output_layer
-    tied = output.weight is model.adapter.token_embedding.weight
-    return gradient.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding if tied else output))
+    return gradient.tensors.get(
+        model.adapter.parameter_of(model.adapter.token_embedding if model.adapter.tied else output)
+    )
 
 
 def tokens_in_span(
     model: TextModel, gradient: Update, among: Tensor | None = None, budget: Budget | None = None
 ) -> Tensor | None:
     """The tokens, of some or of all, that fit the first layer's span at some position; None if it has no end."""
-    tested = torch.arange(len(model.token_embedding), device=model.device) if among is None else among
+    tested = torch.arange(model.vocabulary_size, device=model.device) if among is None else among
     spans = [(side, input_span(side, gradient.tensors)) for side in sides_of(model)]
     fits = [
         fitting(side, span, tested, _positions(side, gradient), budget=budget).any(dim=1)
@@ -131,7 +132,7 @@ def tokens_in_span(
 def _in_combination(model: TextModel, gradient: Update, budget: Budget) -> Tensor | None:
     """The tokens that LoRA's few rows of the first layer are combinations of; None if that proves no set of them."""
     matrices, _ = carried(gradient.tensors, attention_parts(model, 0))
-    if sum(len(matrix) for matrix in matrices) >= model.token_embedding.shape[1]:
+    if sum(len(matrix) for matrix in matrices) >= model.width:
         return None
     sparse = sparse_tokens(model, gradient.tensors, budget)
     if sparse is None or not sparse.certified:

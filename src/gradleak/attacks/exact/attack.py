@@ -12,6 +12,7 @@ from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
+from gradleak.attacks.exact.growing import CHUNK, SIDE_BY_SIDE
 from gradleak.attacks.exact.pairs import recover_pairs
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.exact.rows import texts_of
@@ -24,6 +25,9 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.gradient import Undone, undo
 from gradleak.updates.update import Update
 
+# Prefixes whose candidates are looked at together.
+MOST_AT_ONCE = CHUNK // SIDE_BY_SIDE
+
 
 class Exact(Attack):
     """The span of a layer's inputs is in its gradient; sentences that lie in it entirely are searched for."""
@@ -31,6 +35,17 @@ class Exact(Attack):
     name = "exact"
     summary = "linear algebra: sentences whose states lie in the gradients' span, each with a certificate"
     at_once = 1
+
+    def memory_needed(self, update: Update, model: TextModel) -> int:
+        """The gradients of a layer in float64, scaled, stacked and decomposed, and candidates side by side."""
+        parameters = model.parameters()
+        names = {name for part in model.adapter.parts[0].values() for name in part.tensor_names} & set(update.tensors)
+        spans = 3 * 8 * sum(parameters[name].numel() for name in names)
+        if model.adapter.family.kind != "decoder":
+            return spans
+        heads = int(getattr(model.module.config, "num_attention_heads", 1))
+        prefixes = max(1, min(update.known.size or MOST_AT_ONCE, MOST_AT_ONCE))
+        return spans + 4 * prefixes * SIDE_BY_SIDE * (3 * heads * SIDE_BY_SIDE + 8 * model.width)
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         (update,), (seed,), progress = updates, context.seeds, context.progress

@@ -81,7 +81,7 @@ class EncoderRecovery:
         self.layer, self.mixed = mixed_layer(model, update.tensors)
         self.token_table = adapter.parameter_of(adapter.token_embedding)
         # Where it is the output layer too, all of its rows move, and none shows by that which tokens were read.
-        self.tied = model.goal.predicts_tokens and adapter.output_layer.weight is adapter.token_embedding.weight
+        self.tied = model.goal.predicts_tokens and adapter.tied
         self.evidence = Evidence(self.size, predicted_tokens(update, model))
         self.position_table = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
         wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
@@ -260,7 +260,7 @@ class EncoderRecovery:
             return self._rows(self.token_table)
         if self.seen is not None:  # what is left of an update can hold no others
             return self.seen[0]
-        return torch.arange(len(self.model.token_embedding), device=self.model.device)
+        return torch.arange(self.model.vocabulary_size, device=self.model.device)
 
     def _longest(self) -> int | None:
         if self.position_table not in self.left:

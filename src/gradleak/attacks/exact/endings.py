@@ -24,6 +24,10 @@ from gradleak.models.text import TextModel
 AT_ONCE = 1 << 24
 # The best label must fit this many times better than the second best.
 CLEAR = 4.0
+# Labels are first looked at in so many random directions, and this many that are nearest there in all.
+DIRECTIONS, SHORTLIST = 64, 512
+# Rows of a head that are looked at at a time.
+ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> lis
     weight = _weight(seen, wanted) if len(wanted) else 1 / len(inputs)
     head = model.module.get_output_embeddings().weight.detach()
     return [
-        _ending(sentence.expected.double() - own[-1] / weight, head * sentence.slopes[:, None], sentence.turn)
+        _ending(sentence.expected.double() - own[-1] / weight, head, sentence.slopes, sentence.turn)
         for sentence, own in zip(sentences, solved, strict=True)
     ]
 
@@ -91,11 +95,22 @@ def _weight(seen: Tensor, wanted: Tensor) -> float:
     return float(along[predicted].sum() / alone[predicted].sum())
 
 
-def _ending(wanted: Tensor, head: Tensor, turn: Tensor) -> Ending:
+def _ending(wanted: Tensor, head: Tensor, slopes: Tensor, turn: Tensor) -> Ending:
     """The label whose row of the head, seen through the last norm, is the wanted vector."""
-    rows = head @ turn
-    best = (rows - wanted.to(rows)).norm(dim=1).topk(2, largest=False)
-    return Ending(int(best.indices[0]), bool(best.values[1] > CLEAR * best.values[0]))
+    wanted, labels = wanted.to(head), torch.arange(len(head), device=head.device)
+    if len(head) > SHORTLIST:  # turning a whole head would cost more than all the rest of the attack
+        generator = torch.Generator().manual_seed(0)
+        some = torch.randn(len(wanted), DIRECTIONS, generator=generator).to(head)
+        near = _distances(head, slopes, turn @ some, wanted @ some)
+        labels = near.topk(SHORTLIST, largest=False).indices.sort().values
+    best = _distances(head[labels], slopes[labels], turn, wanted).topk(2, largest=False)
+    return Ending(int(labels[best.indices[0]]), bool(best.values[1] > CLEAR * best.values[0]))
+
+
+def _distances(head: Tensor, slopes: Tensor, turn: Tensor, wanted: Tensor) -> Tensor:
+    """How far the rows of a head, turned, are from a vector."""
+    parts = zip(head.split(ROWS), slopes.split(ROWS), strict=True)
+    return torch.cat([((rows * slope[:, None]) @ turn - wanted).norm(dim=1) for rows, slope in parts])
 
 
 def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:

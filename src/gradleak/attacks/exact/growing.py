@@ -89,7 +89,7 @@ class Growth:
         self.mixed = Membership(spans.mixed)
         self.following = Membership(spans.following) if spans.following is not None else None
         self.learned = model.adapter.positions is not None
-        self.vocabulary = torch.arange(len(model.token_embedding), device=model.device)
+        self.vocabulary = torch.arange(model.vocabulary_size, device=model.device)
         self.bag: dict[int, None] = {}
         self.overflow = False
         self.hurried = False

@@ -28,7 +28,7 @@ def too_little(update: Update, model: TextModel, tokens: int) -> Reason | None:
 
     A matrix of rank r holds r times (rows + columns) numbers at most. The token embedding has no gradient to match.
     """
-    unknown = tokens * model.token_embedding.shape[1]
+    unknown = tokens * model.width
     embedding = model.adapter.parameter_of(model.adapter.token_embedding)
     seen = 0
     for name, tensor in update.tensors.items():
@@ -52,7 +52,7 @@ def rank_hidden(update: Update, model: TextModel, parts: Sequence[Part]) -> Reas
         return Reason(kind="zero", about=carrier.name)
     limit, adapter = min(matrix.shape), model.adapter
     if parts[0] in attention_parts(model, 0) and adapter.embedding_projection is not None:
-        limit = min(limit, model.token_embedding.shape[1])  # what the layer sees is made of narrower embeddings
+        limit = min(limit, model.width)  # what the layer sees is made of narrower embeddings
     if adapter.shared:  # every run of the layer but the last has a dimension for each token
         limit = min(limit, min(matrix.shape) // (adapter.depth - 1))
     numbers = {"largest": float(sizes[0]), "smallest": float(sizes[-1]), "limit": limit}

@@ -97,7 +97,7 @@ def gather_auxiliary(
     kept = min(HELD_OUT, len(pieces) // 2)
     others, sequences = torch.tensor(pieces[:kept]), torch.tensor(pieces[kept:])
     inner = sequences[:, len(model.prefix) : length - len(model.suffix)]
-    counts = torch.bincount(inner.flatten(), minlength=len(model.token_embedding)).float()
+    counts = torch.bincount(inner.flatten(), minlength=model.vocabulary_size).float()
     return Auxiliary(sequences, others, counts, (tuple(model.prefix), tuple(model.suffix)), pseudo, seed)
 
 

@@ -84,7 +84,7 @@ class Structured:
         self._model = model
         self._usual = [inputs.mean(dim=0) for inputs in self._inputs(_random_sequences(model, length))]
         self.names = [self._table, *(part.weight_name for part in self._parts)]
-        self.size = model.token_embedding.shape[1] * (1 + 3 * len(self._parts)) + 1
+        self.size = model.width * (1 + 3 * len(self._parts)) + 1
 
     def of(self, tensors: Mapping[str, Tensor], guess: Guess | None = None) -> Tensor:
         """(rows, positions, features)."""

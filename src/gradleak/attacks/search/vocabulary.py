@@ -21,7 +21,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, model: TextModel) -> Vocabulary:
-        table = model.embed(torch.arange(len(model.token_embedding), device=model.device))
+        table = model.embed(torch.arange(model.vocabulary_size, device=model.device))
         ids = model.text_tokens.nonzero()[:, 0]
         return cls(ids, F.normalize(table[ids], dim=1), float(table.norm(dim=1).mean()))
 

@@ -134,7 +134,7 @@ class Coefficients:
 
 def solvable(model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int] | Tensor) -> bool:
     """Whether the first layer's gradient is there and tells the coefficients of so many tokens apart."""
-    if model.adapter.positions is not None or not len(tokens) or len(tokens) >= model.token_embedding.shape[1]:
+    if model.adapter.positions is not None or not len(tokens) or len(tokens) >= model.width:
         return False
     return bool(_names(model, tensors))
 

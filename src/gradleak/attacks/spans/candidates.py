@@ -17,8 +17,8 @@ TOLERANCE = 10.0
 # Inputs are first tested against this many random directions of the complement, which most fail at once.
 SCREEN = 16
 SCREEN_LIMIT = 0.05
-# Inputs computed at a time.
-CHUNK = 60_000
+# Inputs computed at a time, and the numbers that they may have together.
+CHUNK, NUMBERS = 60_000, 1 << 26
 
 
 def first_inputs(model: TextModel, tokens: Tensor, length: int, start: int = 0) -> Tensor:
@@ -40,8 +40,8 @@ def fitting(
     Where a budget ends first, the tokens that were not tested count as not fitting.
     """
     fits = torch.zeros(len(tokens), length, dtype=torch.bool, device=tokens.device)
-    test = Membership(span)
-    for rows in torch.arange(len(tokens), device=tokens.device).split(max(1, CHUNK // length)):
+    test, chunk = Membership(span), min(CHUNK, NUMBERS // model.width)
+    for rows in torch.arange(len(tokens), device=tokens.device).split(max(1, chunk // length)):
         if budget is not None and budget.over:
             break
         inputs = first_inputs(model, tokens[rows], length, start)
@@ -92,7 +92,7 @@ class Choices:
     @classmethod
     def anywhere(cls, model: TextModel, tokens: Tensor, length: int) -> Choices:
         """These tokens at every position, in the same order; the first layer sees them alike wherever they stand."""
-        inputs = first_inputs(model, tokens, 1)[:, 0] if len(tokens) else model.token_embedding[:0]
+        inputs = first_inputs(model, tokens, 1)[:, 0] if len(tokens) else model.embed(tokens)
         weights = torch.ones(length, len(tokens), device=tokens.device)
         return cls(tokens.expand(length, -1), weights, inputs.expand(length, -1, -1))
 

@@ -83,7 +83,7 @@ def input_span(
     Where layers are shared, it holds what every run but the last sees of each token.
     """
     span = joint_span(tensors, attention_parts(model, 0), before, narrow)
-    adapter, width = model.adapter, model.token_embedding.shape[1]
+    adapter, width = model.adapter, model.width
     if span is None or adapter.embedding_projection is None:
         return span
     tokens = span.rank / (adapter.depth - 1 if adapter.shared else 1)

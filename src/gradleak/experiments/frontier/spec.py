@@ -22,7 +22,7 @@ TRIALS = 8
 class FrontierSpec(ExperimentSpec):
     """Everything a frontier can be asked; settings of an audit hold for all of its attacks and defences."""
 
-    varied = frozenset({"attack", "options", "observe", "budget", "out"})
+    varied = frozenset({"attack", "options", "observe", "budget", "memory", "out"})
 
     attacks: tuple[AttackChoice, ...] = Field((AttackChoice(name="auto"),), min_length=1)
     defenses: tuple[Chain, ...] = Field(((),), description="settings to compare; none is always among them")

@@ -76,7 +76,9 @@ class UtilityPart(_Model):
 class Recipe(ExperimentSpec):
     """One table or figure of a paper; settings of an audit hold for all lines."""
 
-    varied = frozenset({"data", "attack", "options", "batch_size", "client", "defenses", "observe", "budget", "out"})
+    varied = frozenset(
+        {"data", "attack", "options", "batch_size", "client", "defenses", "observe", "budget", "memory", "out"}
+    )
 
     title: str
     source: str

@@ -23,7 +23,9 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE
 
 # Settings that decide nothing by themselves: models, data and secrets count by their hashes.
-_ASIDE = {"model", "task", "num_labels", "lora", "data", "text_column", "label_column", "secret", "budget", "out"}
+_ASIDE = {
+    "model", "task", "num_labels", "lora", "data", "text_column", "label_column", "secret", "budget", "memory", "out",
+}  # fmt: skip
 # Those that there were when seeds were first derived.
 _FIRST = {
     "attack", "batch_size", "client", "defenses", "device", "known", "max_tokens", "observe", "options", "redact",

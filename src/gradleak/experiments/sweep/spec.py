@@ -65,7 +65,7 @@ class SweepSpec(ExperimentSpec):
 
     varied = frozenset(
         {"model", "task", "num_labels", "lora", "text_column", "label_column", "batch_size", "client", "attack"}
-        | {"options", "seed", "attack_seed", "budget"}
+        | {"options", "seed", "attack_seed", "budget", "memory"}
     )
 
     models: tuple[ModelChoice, ...] = Field((ModelChoice(model="minilm"),), min_length=1)

@@ -54,7 +54,7 @@ class CausalLM(TextTask):
         return model.pad(rows), model.pad(targets).ids
 
     def outputs(self, model: TextModel) -> int:
-        return len(model.token_embedding)
+        return model.vocabulary_size
 
     def losses(self, logits: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         own = targets.reshape(mask.shape)[:, 1:]

@@ -62,7 +62,7 @@ class MaskedLM(TextTask):
         return type(batch)(ids, batch.mask), targets
 
     def outputs(self, model: TextModel) -> int:
-        return len(model.token_embedding)
+        return model.vocabulary_size
 
     def losses(self, logits: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         own = targets.reshape(mask.shape)
@@ -124,7 +124,7 @@ def masked(model: TextModel, batch: Batch, share: float, generator: torch.Genera
     draw = torch.rand(ids.shape, generator=generator)
     hidden = chosen & (draw < HIDDEN)
     replaced = chosen & ~hidden & (draw < HIDDEN + (1 - HIDDEN) * REPLACED)
-    words = min(len(model.tokenizer), len(model.token_embedding))
+    words = min(len(model.tokenizer), model.vocabulary_size)
     others = torch.randint(words, ids.shape, generator=generator)
     inputs = torch.where(hidden, model.tokenizer.mask_token_id, torch.where(replaced, others, ids))
     targets = torch.where(chosen, ids, NOT_PREDICTED)
