@@ -25,7 +25,7 @@ from gradleak.bench.size_show import figure, fill_page
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 
-LORA = "r=16,targets=query+value"
+LORA = "r=16,targets=query+value,b=0.02"
 BATCHES = (1, 8)
 REAL = ("minilm", "smollm2")
 # What is run on which models: the attack, and whether LoRA's factors are all that is trained.
