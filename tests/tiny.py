@@ -203,6 +203,30 @@ CONFIGS |= {
         local_attention=WINDOW, global_attn_every_n_layers=2,
     ),
 }  # fmt: skip
+
+
+def _like_t5(kind: str, **further: Any) -> Callable[[int, int, int], Any]:
+    """T5's configuration; the start token is padding, and the end that of the tokenizer."""
+    return lambda vocabulary, layers, width: getattr(transformers, kind)(
+        vocab_size=vocabulary, d_model=width, d_kv=width // HEADS, d_ff=2 * width, num_layers=layers,
+        num_heads=HEADS, pad_token_id=0, decoder_start_token_id=0, eos_token_id=3, **further,
+    )  # fmt: skip
+
+
+CONFIGS |= {
+    "t5": _like_t5("T5Config"),
+    "mt5": _like_t5("MT5Config", feed_forward_proj="gated-gelu"),
+    "umt5": _like_t5("UMT5Config", feed_forward_proj="gated-gelu"),
+    "bart": lambda vocabulary, layers, width: transformers.BartConfig(
+        vocab_size=vocabulary, d_model=width, encoder_layers=layers, decoder_layers=layers,
+        encoder_attention_heads=HEADS, decoder_attention_heads=HEADS, encoder_ffn_dim=2 * width,
+        decoder_ffn_dim=2 * width, max_position_embeddings=POSITIONS, init_std=0.8 / width**0.5,
+        pad_token_id=0, bos_token_id=2, eos_token_id=3, decoder_start_token_id=3, scale_embedding=True,
+    ),
+}  # fmt: skip
+# Those that read two texts; tests of their own run through them.
+PAIR_CASES = [name for name in CONFIGS if FAMILIES.get(name).kind == "encoder-decoder"]
+TARGETS = ["Ward six.", "No loan.", "You leave on Friday."]
 # Those that tests/models, the comparison of engines and a test of their own run through.
 NEW_CASES = [
     (name, task)

@@ -25,9 +25,22 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tiny import ALL_CASES, TEXTS, secret_of, tiny_model, wide_model
+from blobs import blobs
+from pictured import KINDS, image_model
+from tiny import ALL_CASES, PAIR_CASES, TARGETS, TASK_CASES, TEXTS, secret_of, tiny_model, wide_model
 
-from gradleak import Budget, Client, GradleakError, TextModel, Update, attack, contains, load_model, load_update
+from gradleak import (
+    Budget,
+    Client,
+    GradleakError,
+    ImageClient,
+    TextModel,
+    Update,
+    attack,
+    contains,
+    load_model,
+    load_update,
+)
 from gradleak.data.texts import read_data
 from gradleak.defenses import DEFENSES
 
@@ -37,19 +50,31 @@ START, END = "<!-- table: begin -->", "<!-- table: end -->"
 SECONDS = 60
 QUICK = {"steps": 4, "init_draws": 2, "init_orders": 0, "discrete_every": 2, "candidates": 4, "prior": "none"}
 MATCHING = ("dlg", "tag", "lamp-cos", "lamp-l2l1", "lamp-l2", "subspace")
-LORA = "r=32,targets=query+value,b=0.2"
+LORA, PAIRED = "r=32,b=0.2,targets=query+value", "+cross_query+cross_value"
 SETTINGS = {
     "dpsgd": "dpsgd:noise=0.1,clip=1", "frozen": "frozen", "layers": "layers:send=1", "mask": "mask:ratio=0.5",
     "noise": "noise:sigma=0.001", "prune": "prune:ratio=0.5", "quantize": "quantize:bits=8", "sign": "sign",
 }  # fmt: skip
 
+IMAGE_QUICK: dict[str, dict[str, Any]] = {
+    "exact": {},
+    "ig": {"steps": 1},
+    "gi-gip": {"latent_steps": 1, "weight_steps": 1, "restarts": 1, "latent": 4, "width": 1, "epochs": 1},
+    "lti": {"steps": 1, "hidden": 2, "batch": 2},
+}
+
 Case = tuple[str, str]
 Cell = dict[str, Any]
+IMAGES = "image-classification"
+TEXT_CASES: list[Case] = sorted({*ALL_CASES, *TASK_CASES, *((name, "seq2seq") for name in PAIR_CASES)})
+IMAGE_CASES: list[Case] = [(kind, IMAGES) for kind in KINDS]
 
 
 def updated(model: TextModel, texts: list[str], **client: Any) -> Update:
-    rng = random.Random(0)
-    labels = [model.goal.drawn_label(model, text, rng) for text in texts] if model.goal.labelled else None
+    rng, second = random.Random(0), dict(zip(TEXTS, TARGETS, strict=True))
+    labels: list[Any] | None = None
+    if model.goal.labelled:
+        labels = [second[text] if model.goal.paired else model.goal.drawn_label(model, text, rng) for text in texts]
     return Client(model, ("batch_size", "labels", "lengths"), **client).update(texts, labels, secret_of(0))
 
 
@@ -60,7 +85,9 @@ def one_line(error: Exception) -> str:
 def reconstructed(model: TextModel, update: Update, name: str, texts: list[str], **options: Any) -> Cell:
     """What came back of the texts: how many whole, how many proved, which share of the tokens."""
     (found,) = attack(update, model, name, budget=Budget(seconds=SECONDS), **options)
-    truth = [tuple(model.content(row)) for row in model.encode(texts).sentences()]
+    second = dict(zip(TEXTS, TARGETS, strict=True))
+    wanted_texts = [*texts, *(second[text] for text in texts if model.goal.paired)]
+    truth = [tuple(model.content(row)) for row in model.encode(wanted_texts).sentences()]
     read = [tuple(sentence.tokens) for sentence in found.sentences]
     wanted, in_sentences = (
         set(model.tokenizer.convert_ids_to_tokens([token for row in rows for token in row])) for rows in (truth, read)
@@ -129,7 +156,8 @@ def by_candidates(case: Case) -> Cell:
 
 def adapted(name: str, case: Case) -> Cell:
     below = tiny_model(*case, layers=4, width=64)
-    model = load_model(below.module, tokenizer=below.tokenizer, task=below.task, lora=LORA)
+    lora = f"{LORA}{PAIRED if below.goal.paired else ''}"
+    model = load_model(below.module, tokenizer=below.tokenizer, task=below.task, lora=lora)
     return reconstructed(model, updated(model, TEXTS[1:2]), name, TEXTS[1:2])
 
 
@@ -154,6 +182,32 @@ def defended(case: Case) -> Cell:
     return tried(SETTINGS, attempt)
 
 
+def of_an_image(name: str, case: Case) -> Cell:
+    """One image, by too few steps to show it where there are steps."""
+    model = image_model(case[0])
+    update = ImageClient(model).update(blobs(1), secret_of(0))
+    (found,) = attack(update, model, name, auxiliary=blobs(6, seed=1), **IMAGE_QUICK[name])
+    cell: Cell = {"image": bool(found.images), "certified": sum(found.certified_images or [])}
+    if not found.images:
+        cell["reasons"] = [reason.kind for reason in found.reasons]
+    return cell
+
+
+def defended_image(case: Case) -> Cell:
+    model = image_model(case[0])
+
+    def attempt(name: str) -> None:
+        setting = {"frozen": "frozen:parts=none,names=*bias"}.get(name, SETTINGS[name])
+        tensors = ImageClient(model, defenses=[setting]).update(blobs(1), secret_of(0)).tensors
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
+
+    return tried(SETTINGS, attempt)
+
+
+IMAGE_COLUMNS: dict[str, Callable[[Case], Cell]] = {
+    **{name: functools.partial(of_an_image, name) for name in IMAGE_QUICK},
+    "defences": defended_image,
+}
 COLUMNS: dict[str, Callable[[Case], Cell]] = {
     "exact": functools.partial(exactly, "exact"),
     "from files": from_folder,
@@ -169,10 +223,18 @@ COLUMNS: dict[str, Callable[[Case], Cell]] = {
 }
 
 
+def columns_of(case: Case) -> dict[str, Callable[[Case], Cell]]:
+    return IMAGE_COLUMNS if case[1] == IMAGES else COLUMNS
+
+
+def key_of(case: Case, column: str) -> str:
+    return f"{case[0]} {case[1]} {column}"
+
+
 def run(cases: Iterable[Case], cells: dict[str, Cell], again: bool) -> None:
     for case in cases:
-        for column, measure in COLUMNS.items():
-            key = f"{case[0]} {case[1]} {column}"
+        for column, measure in columns_of(case).items():
+            key = key_of(case, column)
             if key in cells and not again:
                 continue
             started = time.monotonic()
@@ -199,6 +261,11 @@ def shown(cell: Cell, notes: dict[str, int]) -> str:
     if "ran" in cell:
         lacking = [f" [{notes.setdefault(why, len(notes) + 1)}]" for why in cell["without"].values()]
         return f"{len(cell['ran'])} of {len(cell['ran']) + len(lacking)}{''.join(dict.fromkeys(lacking))}"
+    if "image" in cell:
+        why = f"Nothing was read: {', '.join(cell.get('reasons', []))}."
+        if not cell["image"]:
+            return f"– [{notes.setdefault(why, len(notes) + 1)}]"
+        return "whole ✓" if cell["certified"] else "runs"
     if "first" in cell:
         return "told apart" if cell["first"] else "not told apart"
     if cell["whole"] == cell["of"]:
@@ -209,11 +276,14 @@ def shown(cell: Cell, notes: dict[str, int]) -> str:
 
 def table(cells: dict[str, Cell]) -> str:
     notes: dict[str, int] = {}
-    lines = [f"| family | task | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 2) + "|"]
-    for family, task in ALL_CASES:
-        row = [shown(cells[f"{family} {task} {column}"], notes) for column in COLUMNS]
-        lines.append(f"| {family} | {task} | {' | '.join(row)} |")
-    return "\n".join([*lines, "", *(f"{number}. {note}" for note, number in notes.items())])
+    lines: list[str] = []
+    for cases, columns in ((TEXT_CASES, COLUMNS), (IMAGE_CASES, IMAGE_COLUMNS)):
+        lines += [f"| family | task | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+        for case in cases:
+            row = [shown(cells[key_of(case, column)], notes) for column in columns]
+            lines.append(f"| {case[0]} | {case[1]} | {' | '.join(row)} |")
+        lines.append("")
+    return "\n".join([*lines, *(f"{number}. {note}" for note, number in notes.items())])
 
 
 def page(cells: dict[str, Cell]) -> str:
@@ -222,7 +292,8 @@ def page(cells: dict[str, Cell]) -> str:
 
 
 def missing(cells: dict[str, Cell]) -> list[str]:
-    return [key for case in ALL_CASES for key in (f"{case[0]} {case[1]} {c}" for c in COLUMNS) if key not in cells]
+    keys = (key_of(case, column) for case in (*TEXT_CASES, *IMAGE_CASES) for column in columns_of(case))
+    return [key for key in keys if key not in cells]
 
 
 def main(what: str, *only: str) -> int:
@@ -231,7 +302,8 @@ def main(what: str, *only: str) -> int:
     warnings.simplefilter("ignore")
     cells: dict[str, Cell] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     if what == "run":
-        run([case for case in ALL_CASES if not only or case[0] in only], cells, again=bool(only))
+        cases = [*TEXT_CASES, *IMAGE_CASES]
+        run([case for case in cases if not only or case[0] in only], cells, again=bool(only))
     elif what == "write":
         PAGE.write_text(page(cells), encoding="utf-8")
     elif what == "check":

@@ -18,7 +18,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
 from gradleak.core.text import counted
 from gradleak.data.pictures import Pictures
-from gradleak.models.tasks import Label, Modality
+from gradleak.models.tasks import Label, Modality, SideName
 from gradleak.updates.update import Update
 
 
@@ -40,6 +40,12 @@ class Sentence(BaseModel):
     stage: str | None = Field(default=None, description="the attack that recovered it, where several were tried")
     energy: float | None = Field(default=None, description="mean squared distance of its states from the spans")
     threshold: float | None = Field(default=None, description="the energy up to which numerical noise explains it")
+    side: SideName | None = Field(
+        default=None, description="where an example is a pair of texts: which of them this is"
+    )
+    example: int | None = Field(
+        default=None, description="which texts of a pair belong together, by number, where the update proves it"
+    )
     lost: int = Field(
         default=0,
         ge=0,

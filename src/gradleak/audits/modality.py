@@ -158,6 +158,7 @@ class Truth(BaseModel, extra="forbid"):
     texts: list[str] | None = None
     images: list[str] | None = None
     labels: list[Label] | None = None
+    targets: list[str] | None = Field(default=None, description="the second texts, where an example is a pair")
     completions: list[Completions | None] | None = Field(
         default=None, description="where the answers stand in each text, by characters, if only they were predicted"
     )
@@ -171,9 +172,16 @@ class Truth(BaseModel, extra="forbid"):
             raise ValueError("it must hold texts or images")
         if self.labels is not None and len(self.labels) != len(self.examples):
             raise ValueError(f"it holds {len(self.labels)} labels for {len(self.examples)} examples")
+        if self.targets is not None and len(self.targets) != len(self.examples):
+            raise ValueError(f"it holds {len(self.targets)} targets for {len(self.examples)} texts")
         if self.completions is not None and len(self.completions) != len(self.texts or ()):
             raise ValueError(f"it holds completions for {len(self.completions)} of {len(self.examples)} texts")
         return self
+
+    @property
+    def compared(self) -> list[str]:
+        """All that a reconstruction is compared with: where an example is a pair, its second text too."""
+        return [*self.examples, *(self.targets or [])]
 
     @property
     def examples(self) -> list[str]:

@@ -25,7 +25,8 @@ from gradleak.core.supervision import supervised
 from gradleak.data.chat import rendered
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
-from gradleak.data.texts import Row
+from gradleak.data.texts import BUILT_IN, Row
+from gradleak.models.tasks.seq2seq import NO_TARGET
 from gradleak.models.text import Batch, TextModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
@@ -73,6 +74,8 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return {"data_rows": len(data), "labels": drawn if model.goal.labelled else "none"}
 
     def draw(self, spec: AuditSpec, data: Rows, model: TextModel) -> list[TextBatch]:
+        if model.goal.paired and spec.data == BUILT_IN:  # its labels are classes
+            raise GradleakError(NO_TARGET)
         return draw_texts(
             _rendered(spec, data, model), model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed,
             max_tokens=spec.max_tokens, window=spec.window,
@@ -84,10 +87,11 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     def truth(self, batch: TextBatch, model: TextModel) -> Truth:
         labels = None if batch.labels is None else model.goal.labels(model, batch.texts, batch.labels)
         places = {} if batch.completions is None else {"completions": batch.completions}
-        return Truth(texts=batch.texts, labels=labels, **places)
+        targets = batch.targets(model)
+        return Truth(texts=batch.texts, labels=labels if targets is None else None, targets=targets, **places)
 
     def batch(self, truth: Truth, model: TextModel) -> TextBatch:
-        classes = truth.labels if model.goal.labelled else None
+        classes = truth.targets if model.goal.paired else truth.labels if model.goal.labelled else None
         batch = TextBatch(truth.examples, None if classes is None else [*classes], truth.completions)
         model.tokenize(batch.texts)  # refuses what the model cannot read
         self.truth(batch, model)  # and classes that it does not have
@@ -104,25 +108,26 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
     def score(self, found: Reconstruction, truth: Truth, model: TextModel | None, metrics: Sequence[str]) -> Score:
         assert model is not None
-        return score(found, truth.examples, model, metrics=metrics)
+        return score(found, truth.examples, model, targets=truth.targets or (), metrics=metrics)
 
     def facts(self, trial: Attacked[TextBatch], model: TextModel, budget: Budget) -> dict[str, Any]:
         truth = self.truth(trial.batch, model)
         batch = _sentences(truth, trial.update.manifest.client, model)
         answer = trial.reconstruction
-        tokens = named(answer.bag, truth.examples, model) if "bag" in answer.found else None
+        whole = batch if truth.targets is None else model.encode(truth.compared)
+        tokens = named(answer.bag, truth.compared, model) if "bag" in answer.found else None
         facts: dict[str, Any] = {
             "found": inferred_accuracy(answer, truth.labels, batch.lengths, tokens),
             "named": tokens,
-            "tokens": sum(batch.lengths),
-            "lost": sum(map(model.lost, batch.sentences())),
+            "tokens": sum(whole.lengths),
+            "lost": sum(map(model.lost, whole.sentences())),
         }
         if budget.over:  # the others need passes of the client
             return facts
-        if not model.goal.draws_targets and (truth.labels is not None or not model.goal.labelled):
-            facts["truth_distance"] = truth_distance(
-                trial.update, truth.examples, truth.labels, model, truth.completions
-            )
+        given = trial.batch.labels is not None or not model.goal.labelled
+        if given and not model.goal.draws_targets:
+            labels = model.goal.labels(model, truth.examples, trial.batch.labels)
+            facts["truth_distance"] = truth_distance(trial.update, truth.examples, labels, model, truth.completions)
         return facts | self._strength(trial)
 
     def _strength(self, trial: Attacked[TextBatch]) -> dict[str, float]:
@@ -147,7 +152,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
 
         There are fewer draws if the budget ends, and if it ends before the first, n-grams give that one.
         """
-        keys = [_key(trial) for trial in trials]
+        keys = [_key(trial, model) for trial in trials]
         different = {key: trial.update for key, trial in zip(keys, trials, strict=True)}
         # A draw has as many sentences as the attacker knows; where the attack named more, several make one guess.
         draws = {key: CONTROL_DRAWS * -(-key.sentences // (key.known.size or 1)) for key in different}
@@ -211,7 +216,7 @@ def _guessed_tokens(trial: Attacked[TextBatch], model: TextModel, budget: Budget
         common = supervised(lambda: frequent_tokens(model, len(bag), progress), budget) if bag else []
     except Stopped:
         return None
-    return named(common, trial.batch.texts, model)
+    return named(common, [*trial.batch.texts, *(trial.batch.targets(model) or ())], model)
 
 
 class ControlKey(NamedTuple):
@@ -219,16 +224,17 @@ class ControlKey(NamedTuple):
 
     seed: int
     texts: tuple[str, ...]
+    targets: tuple[str, ...]
     metrics: tuple[str, ...]
     sentences: int
     known: Known
 
 
-def _key(trial: Attacked[TextBatch]) -> ControlKey:
+def _key(trial: Attacked[TextBatch], model: TextModel) -> ControlKey:
     """Guessing may name as many sentences as the attack did."""
-    known = trial.update.known
+    known, targets = trial.update.known, tuple(trial.batch.targets(model) or ())
     sentences = max(len(trial.reconstruction.sentences), known.size or 1)
-    return ControlKey(trial.seed, tuple(trial.batch.texts), trial.spec.metrics, sentences, known)
+    return ControlKey(trial.seed, tuple(trial.batch.texts), targets, trial.spec.metrics, sentences, known)
 
 
 def _reached(key: ControlKey, draws: Sequence[Reconstruction], together: int, model: TextModel) -> ControlScores:
@@ -237,7 +243,7 @@ def _reached(key: ControlKey, draws: Sequence[Reconstruction], together: int, mo
     for first in range(0, len(draws) - together + 1, together):
         sentences = [sentence for draw in draws[first : first + together] for sentence in draw.sentences]
         guess = Reconstruction(sentences=sentences[: key.sentences])
-        scored.append(score(guess, key.texts, model, metrics=key.metrics))
+        scored.append(score(guess, key.texts, model, targets=key.targets, metrics=key.metrics))
     pieces = total([pair.pieces for guess in scored for pair in guess.pairs])
     return ControlScores(mean_scores([guess.metrics for guess in scored]), pieces)
 

@@ -29,7 +29,7 @@ def measured(
         index=index,
         seed=seed,
         status=answer.status,
-        truth=truth.examples,
+        truth=truth.compared,
         labels=truth.labels,
         reconstruction=answer,
         pairs=scored.pairs,

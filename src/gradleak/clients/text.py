@@ -35,7 +35,8 @@ class Client(Sender):
         """Train on the texts and return what would be sent; the same secret draws the same dropout and noise.
 
         Tasks with labels need one per text: a class by number or by its name in the model's config, a number for
-        regression, a list of classes for multi-label, and a tag for each word for token-classification.
+        regression, a list of classes for multi-label, a tag for each word for token-classification, and for seq2seq
+        the target, a text.
         `completions` says for each text from which to before which character its answers stand, for a rule by which
         only they are predicted; a text without is searched for the rule's marker.
         """
@@ -50,7 +51,8 @@ class Client(Sender):
         sentences, _ = batch.apart(targets)
         facts = {
             "batch_size": len(sentences),
-            "labels": task.known_labels(self.model, texts, own),
+            # The second text of a pair is as private as the first.
+            "labels": None if task.paired else task.known_labels(self.model, texts, own),
             "lengths": sentences.lengths,
         }
         return self.send(batch, targets, secret, facts)

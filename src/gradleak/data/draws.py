@@ -26,6 +26,10 @@ class TextBatch:
     labels: list[GivenLabel] | None
     completions: list[Completions | None] | None = None
 
+    def targets(self, model: TextModel) -> list[str] | None:
+        """The second texts, where an example is a pair; None where it is not."""
+        return [str(label) for label in self.labels or ()] if model.goal.paired else None
+
 
 def draw_texts(
     rows: Sequence[Row],

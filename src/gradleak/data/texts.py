@@ -19,7 +19,7 @@ from gradleak.data.records import Completions, Record, is_record, record_of
 
 BUILT_IN = "builtin"
 KINDS = (".txt", ".csv", ".tsv", ".jsonl")
-_TEXT_NAMES = ("text", "sentence", "content", "review", "tokens", "words")
+_TEXT_NAMES = ("text", "sentence", "content", "review", "tokens", "words", "source")
 _LABEL_NAMES = ("label", "labels", "target", "class", "ner_tags")
 _DECIMAL = re.compile(r"-?\d{1,300}\.\d{1,300}([eE][+-]?\d{1,2})?", re.ASCII)
 

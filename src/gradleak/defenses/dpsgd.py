@@ -198,6 +198,9 @@ def _sampler(model: Target, library: Any) -> Any:
     known = {**library.GRAD_SAMPLERS, nn.LayerNorm: functools.partial(_norm_samples, library.GRAD_SAMPLERS)}
     names = {parameter: name for name, parameter in model.module.named_parameters() if parameter.requires_grad}
     for table in model.module.modules():
+        apart = getattr(table, "relative_attention_bias", None)
+        if isinstance(apart, nn.Embedding) and apart.weight in names:  # read once for all sentences
+            raise _inseparable(names[apart.weight])
         if not isinstance(table, nn.Embedding) or type(table) is nn.Embedding or table.weight not in names:
             continue
         if not hasattr(table, "embed_scale"):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.matching.distances import Distance
-from gradleak.models.text import TextModel
+from gradleak.models.text import TextModel, refuse_pairs
 from gradleak.updates.update import Update
 
 # A tensor this far below the typical one holds only rounding, and a cosine would blow that up to full size.
@@ -97,6 +97,7 @@ def _comparable(target: Mapping[str, Tensor], distance: Distance) -> Mapping[str
 def unmatchable(update: Update, model: TextModel) -> str | None:
     """Why nothing of an update can be matched; None if something can."""
     try:
+        refuse_pairs(model, "matching")
         matched_parameters(model, [update.tensors])
     except GradleakError as error:
         return str(error)

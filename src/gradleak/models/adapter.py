@@ -112,13 +112,22 @@ class Adapter:
         self._refuse(base)
         self.token_embedding: nn.Embedding = base.get_submodule(family.token_embedding)
         self.positions: nn.Embedding | None = _maybe(base, family.positions)
+        self.position_counter: nn.Module | None = _maybe(base, family.position_counter)
         self.token_types: nn.Embedding | None = _maybe(base, family.token_types)
         self.embedding_norm: nn.Module | None = _maybe(base, family.embedding_norm)
         self.embedding_projection: nn.Module | None = _if_there(base, family.embedding_projection)
-        self.layers: list[nn.Module] = layers_of(base, family.layers)
+        every = [(layer, side) for side in family.sides or (family,) for layer in layers_of(base, side.layers)]
+        # How many layers a token goes through; more than there are where layers are shared.
+        self.depth = max(len(every), 0 if family.base else int(getattr(self.config, "num_hidden_layers", 0)))
+        self.shared = self.depth > len(every)  # layers run several times: a gradient is the sum over all runs
+        kept = every[: family.layers_alone]
+        self.layers: list[nn.Module] = [layer for layer, _ in kept]
+        self.sides = [Adapter(model, side, task) for side in family.sides]
+        self.runs: nn.Module = base.get_submodule(family.base)
         self.head: list[nn.Module] = [_part_of_head(model, path, task) for path in family.head_of(task)]
         self.parts: list[dict[str, Part]] = [
-            {role: self._part(layer, role, where) for role, where in family.roles.items()} for layer in self.layers
+            {role: self._part(layer, role, where) for role, where in _roles(side, self.config).items()}
+            for layer, side in kept
         ]
 
     def name_of(self, module: nn.Module) -> str:
@@ -152,14 +161,23 @@ class Adapter:
         return bool(getattr(self.config, entry) if isinstance(entry, str) else entry)
 
     @property
-    def depth(self) -> int:
-        """How many layers a token goes through; more than there are where layers are shared."""
-        return max(len(self.layers), int(getattr(self.config, "num_hidden_layers", 0)))
+    def counts_positions(self) -> bool:
+        """Whether the model counts positions by itself and takes none."""
+        return self.family.position_counter is not None or self.family.position_bias is not None
 
     @property
-    def shared(self) -> bool:
-        """Whether layers run several times, so that a gradient is the sum over all of their runs."""
-        return self.depth > len(self.layers)
+    def position_biases(self) -> list[nn.Module]:
+        """The attentions of layers that weigh how far apart tokens stand."""
+        path = self.family.position_bias
+        found = [] if path is None else [layer.get_submodule(path) for layer in self.layers]
+        return [module for module in found if getattr(module, "has_relative_attention_bias", False)]
+
+    @property
+    def embeddings(self) -> list[nn.Module]:
+        """All that stands before the layers: tables of tokens and positions, their norm, a projection."""
+        own = (self.token_embedding, self.positions, self.token_types, self.embedding_norm, self.embedding_projection)
+        found = [module for module in own if module is not None]
+        return list(dict.fromkeys([*found, *(module for side in self.sides for module in side.embeddings)]))
 
     @property
     def windows(self) -> list[int | None]:
@@ -204,6 +222,12 @@ class Adapter:
     def _count(self, entry: str | int) -> int:
         """A number, or what an entry of the configuration says."""
         return entry if isinstance(entry, int) else int(getattr(self.config, entry))
+
+
+def _roles(family: Family, config: Any) -> Mapping[str, str | Fused]:
+    """Where the parts of a layer are in a model of this configuration."""
+    entry, elsewhere = family.variant or ("", {})
+    return {**family.roles, **elsewhere} if entry and getattr(config, entry) else family.roles
 
 
 def layers_of(base: nn.Module, path: str) -> list[nn.Module]:

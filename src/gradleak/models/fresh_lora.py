@@ -47,7 +47,7 @@ def _targets(model: TextModel, settings: LoraSettings) -> list[Part]:
         if role not in (*roles, ALL):
             raise GradleakError(f"lora: {model.name} has no part {role!r}; {suggest(role, [*roles, ALL])}")
     chosen = roles if ALL in settings.targets else settings.targets
-    found = [parts[role] for parts in model.adapter.parts for role in chosen]
+    found = [parts[role] for parts in model.adapter.parts for role in chosen if role in parts]
     return list({part.name: part for part in found}.values())
 
 

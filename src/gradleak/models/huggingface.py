@@ -37,7 +37,8 @@ def load_files(
             return load_image_files(name, checkpoint, how)
         how.refuse_image_settings(name)
         family = family_for(checkpoint, how)
-        trained = objective(about.architectures, about.problem_type, bool(about.is_encoder_decoder), about.classes)
+        misnamed = bool(about.is_encoder_decoder) and family.kind != "encoder-decoder"
+        trained = objective(about.architectures, about.problem_type, misnamed, about.classes)
         task = trained.choose(name, family, how.task or default_task)
         module, origin = built(checkpoint, family, task, trained, how)
         if remark := trained.remark(task):

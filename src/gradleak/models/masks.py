@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradleak.models.adapter import Adapter
 
@@ -62,6 +62,48 @@ def given(adapter: Adapter, mask: Tensor | Sees, rows: int) -> Iterator[Any]:
         yield next(iter(masks.values()))
     else:  # a mask for every kind of layer
         yield {kind: masks[window] for kind, window in zip(kinds, windows, strict=False)}
+
+
+@contextmanager
+def placed(adapter: Adapter, positions: Tensor | None) -> Iterator[dict[str, Any]]:
+    """Positions, (1, tokens), as arguments of the model; put in on the way where a model counts them itself."""
+    if positions is None or not adapter.counts_positions:
+        yield {} if positions is None else {"position_ids": positions}
+        return
+    with ExitStack() as stack:
+        if adapter.position_counter is not None:
+            stack.enter_context(_counted(adapter.position_counter, positions[0]))
+        for attention in adapter.position_biases:
+            stack.enter_context(_apart(attention, positions[0]))
+        yield {}
+
+
+@contextmanager
+def _counted(table: nn.Module, places: Tensor) -> Iterator[None]:
+    """The table read at these positions."""
+    handle = table.register_forward_pre_hook(
+        lambda _, args, named: (args, {**named, "position_ids": places}), with_kwargs=True
+    )
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _apart(attention: Any, places: Tensor) -> Iterator[None]:
+    """The attention's scores by how far these positions are apart."""
+    own, length = attention.compute_bias, int(places.max()) + 1
+
+    def ours(*_: Any, **__: Any) -> Tensor:
+        bias: Tensor = own(length, length)
+        return bias[:, :, places[:, None], places[None]]
+
+    attention.compute_bias = ours
+    try:
+        yield
+    finally:
+        del attention.compute_bias
 
 
 def _blocking(adapter: Adapter, sees: Tensor, rows: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gradleak.core.errors import GradleakError
 from gradleak.core.text import enumerated
 from gradleak.models.discovery.choose import chosen_family
-from gradleak.models.families import Family, Task
+from gradleak.models.families import Family, Kind, Task
 from gradleak.models.tasks import text_task, text_tasks
 from gradleak.models.tasks.base import TextTask
 
@@ -17,6 +17,10 @@ from gradleak.models.tasks.base import TextTask
 _ONE_CLASS, _ONE_OUTPUT = "single_label_classification", "regression"
 # A model without a head. What else ends in "Model" has one.
 _BARE = re.compile(r"^(?!.*Heads?Model$)\w*Model$")
+
+
+# What a model without a head is audited for.
+_USUAL: dict[Kind, Task] = {"encoder": "classification", "decoder": "causal-lm", "encoder-decoder": "seq2seq"}
 
 
 class Objective(NamedTuple):
@@ -32,7 +36,7 @@ class Objective(NamedTuple):
             raise GradleakError(
                 f"{name} is trained for {self.other}, which is not audited; {ways} audits it with a new head"
             )
-        task = asked or self.task or ("classification" if family.kind == "encoder" else "causal-lm")
+        task = asked or self.task or _USUAL[family.kind]
         if task not in family.tasks:
             raise GradleakError(
                 f"{family.name} models are supported for {', '.join(family.tasks)}, not {task}"

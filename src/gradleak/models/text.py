@@ -180,13 +180,16 @@ class TextModel(Target):
     @property
     def sections(self) -> dict[str, list[nn.Module]]:
         adapter = self.adapter
-        tables = (adapter.token_embedding, adapter.positions, adapter.token_types, adapter.embedding_norm)
-        embeddings = [table for table in (*tables, adapter.embedding_projection) if table is not None]
-        return {"transformer": adapter.layers, "head": adapter.head, "embeddings": embeddings}
+        return {"transformer": adapter.layers, "head": adapter.head, "embeddings": adapter.embeddings}
 
     def layer_tensors(self, number: int) -> dict[str, list[str]]:
         """Weight matrices, or LoRA's factors in their place."""
         return {role: part.tensor_names for role, part in self.adapter.parts[number - 1].items()}
+
+    @property
+    def reads_last(self) -> bool:
+        """Whether a sentence's last token is read; a language model only predicts it, so it leaves no trace."""
+        return not self.goal.autoregressive
 
     @property
     def has_adapters(self) -> bool:
@@ -322,6 +325,10 @@ class TextModel(Target):
             embeds: Tensor = self.adapter.token_embedding(ids)
         return embeds
 
+    def run(self, **inputs: Any) -> Any:
+        """What the model makes of its inputs before the head: the library's own output."""
+        return self.module.base_model(**inputs)
+
     # --- loss -------------------------------------------------------------------------------------
 
     def logits(
@@ -331,22 +338,25 @@ class TextModel(Target):
         embeds: Tensor | None = None,
         mask: Tensor,
         positions: Tensor | None = None,
+        targets: Tensor | None = None,
     ) -> Tensor:
         """Logits of a right-padded batch given as tokens or as token embeddings.
 
         They are (batch, classes) where there is one prediction a sentence, else (batch, positions, classes or
-        vocabulary). `positions` are rows of the position table, if they are not to be counted by the model itself.
+        vocabulary). `positions` are rows of the position table, if they are not to be counted by the model itself,
+        `targets` what is to be predicted, where a model reads that too.
         """
         inputs = {"input_ids": ids} if ids is not None else {"inputs_embeds": embeds}
         if positions is not None:
             inputs["position_ids"] = positions
+        inputs |= self.goal.inputs(self, targets, len(mask))
         attention = mask.long()
         if self.goal.one_per_text and self.adapter.family.kind == "decoder":
             # The library finds the last token from token ids, which dummies do not have; we use the mask.
             hidden = self.module.base_model(**inputs, attention_mask=attention, use_cache=False)[0]
             last = attention.sum(dim=1) - 1
             return self.module.score(hidden[torch.arange(len(last), device=last.device), last])
-        extra = {"use_cache": False} if self.adapter.family.kind == "decoder" else {}
+        extra = {} if self.adapter.family.kind == "encoder" else {"use_cache": False}
         return self.module(**inputs, attention_mask=attention, **extra).logits
 
     def output_logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
@@ -369,7 +379,7 @@ class TextModel(Target):
         self, targets: Tensor, *, ids: Tensor | None = None, embeds: Tensor | None = None, mask: Tensor
     ) -> Tensor:
         """The mean loss of the batch, as a client trains with it; `targets` are what the task makes of labels."""
-        return self.goal.loss(self.logits(ids=ids, embeds=embeds, mask=mask), targets, mask)
+        return self.goal.loss(self.logits(ids=ids, embeds=embeds, mask=mask, targets=targets), targets, mask)
 
     def batch_loss(self, batch: Batch, targets: Tensor) -> Tensor:
         batch, targets = batch.apart(targets)
@@ -399,7 +409,7 @@ class TextModel(Target):
         if self.adapter.positions is not None:  # one row per sentence, so that Opacus can separate the sentences
             counted = self.adapter.position_ids(batch.ids.shape[1]).to(batch.ids.device)
             positions = counted.expand(batch.ids.shape).contiguous()
-        logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions)
+        logits = self.logits(ids=batch.ids, mask=batch.mask, positions=positions, targets=targets)
         return self.goal.example_losses(logits, targets, batch.mask)
 
     def check_known(self, known: Known) -> None:
@@ -415,6 +425,14 @@ def text_target(model: Target, what: str) -> TextModel:
     if not isinstance(model, TextModel):
         raise GradleakError(f"{what} is for text models; {model.name} reads {model.examples}")
     return model
+
+
+def refuse_pairs(model: TextModel, what: str) -> None:
+    """Refuse a model that reads pairs of texts, for what looks for one text an example."""
+    if model.goal.paired:
+        raise GradleakError(
+            f"{what} looks for one text an example, those of {model.name} are pairs; exact, bag and auto read both"
+        )
 
 
 def _adapters(module: nn.Module) -> dict[str, Any]:

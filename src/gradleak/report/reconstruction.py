@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.core.console import SafeConsole
 from gradleak.report.wording import certified_mark
 from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
@@ -36,8 +36,15 @@ def _sentences(answer: Reconstruction) -> Table:
     table.add_column("confidence", justify="right")
     for number, sentence in enumerate(answer.sentences, start=1):
         sure = certified_mark(sentence.lost) if sentence.certified else f"{sentence.confidence:.2f}"
-        table.add_row(str(number), sentence.text, sure)
+        table.add_row(_numbered(number, sentence), sentence.text, sure)
     return table
+
+
+def _numbered(number: int, sentence: Sentence) -> str:
+    """The number of a sentence; of a text of a pair which of the two it is, and of which pair, if that is proved."""
+    if sentence.side is None:
+        return str(number)
+    return sentence.side if sentence.example is None else f"{sentence.side} {sentence.example + 1}"
 
 
 def print_score(scored: Score) -> None:

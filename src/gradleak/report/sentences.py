@@ -105,7 +105,7 @@ def sentence_table(results: Results, limit: int | None = None) -> Table:
         numbers = ["–" if score is None else f"{score:.0f}" for score in rouge]
         if pair.certified:
             marked.append(f" ✓ {certified_mark(pair.lost)}", style="bold cyan")
-        table.add_row(str(trial.index + 1), pair.truth, marked, *numbers)
+        table.add_row(" ".join(filter(None, (str(trial.index + 1), pair.side))), pair.truth, marked, *numbers)
     if limit is not None and len(rows) > limit:
         table.caption = f"{len(rows) - limit} more in the report"
     return table

@@ -30,7 +30,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
-from gradleak.models.text import TextModel, text_target
+from gradleak.models.text import TextModel, refuse_pairs, text_target
 from gradleak.priors.public import public_rows
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.update import Update
@@ -77,6 +77,7 @@ def contains(
     """
     started, limit = time.monotonic(), Budget.of(budget)
     target = text_target(model, "looking for candidates")
+    refuse_pairs(target, "contains")
     if not texts:
         raise GradleakError("there are no candidates to look for")
     if references < LEAST:

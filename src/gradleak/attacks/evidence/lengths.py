@@ -150,4 +150,4 @@ def shortest_sentence(model: TextModel) -> int:
 
 def _unseen(model: TextModel) -> int:
     """A language model predicts nothing from a sentence's last token, so it leaves no trace."""
-    return 1 if model.goal.autoregressive else 0
+    return 0 if model.reads_last else 1

@@ -19,6 +19,7 @@ from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import attention_parts, carried, input_span
 from gradleak.core.budget import Budget
+from gradleak.models.sides import sides_of
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -96,7 +97,7 @@ def tokens_of(
         pull = predicted_rows(head)
         scores.update({int(row): max(scores.get(int(row), 0.0), 1.0) for row in pull.nonzero()[:, 0]})
         # A single sentence is assumed: its first token is read and not predicted, its last predicted and not read.
-        total = total_tokens(gradient, model, 1)
+        total = total_tokens(gradient, sides_of(model)[-1], 1)
         tokens.counts = _counts(pull, list(scores), None if total is None else total - 1)
     if embedding is not None and head is embedding and not scores:
         tokens.reasons.append(Reason(kind="rows-drowned", causes=departures(gradient)))
@@ -118,11 +119,14 @@ def tokens_in_span(
     model: TextModel, gradient: Update, among: Tensor | None = None, budget: Budget | None = None
 ) -> Tensor | None:
     """The tokens, of some or of all, that fit the first layer's span at some position; None if it has no end."""
-    span = input_span(model, gradient.tensors)
-    if span is None:
-        return None
     tested = torch.arange(model.vocabulary_size, device=model.device) if among is None else among
-    return tested[fitting(model, span, tested, _positions(model, gradient), budget=budget).any(dim=1)]
+    spans = [(side, input_span(side, gradient.tensors)) for side in sides_of(model)]
+    fits = [
+        fitting(side, span, tested, _positions(side, gradient), budget=budget).any(dim=1)
+        for side, span in spans
+        if span is not None
+    ]
+    return tested[torch.stack(fits).any(dim=0)] if fits else None
 
 
 def _in_combination(model: TextModel, gradient: Update, budget: Budget) -> Tensor | None:

@@ -10,12 +10,13 @@ import torch
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
-from gradleak.attacks.exact.encoders import EncoderRecovery, recover_encoder
+from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.growing import CHUNK, SIDE_BY_SIDE
+from gradleak.attacks.exact.pairs import recover_pairs
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.exact.rows import texts_of
-from gradleak.attacks.exact.unplaced import UnplacedRecovery
+from gradleak.attacks.exact.unplaced import search_for
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
@@ -63,20 +64,23 @@ def show_in(progress: Progress, done: int) -> Callable[[str], None]:
 def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """Everything that can be proved about a gradient; where it is an estimate, also what is as good as proved."""
     gradient, generator = undone.gradient, torch.Generator().manual_seed(seed)
-    if model.adapter.family.kind == "decoder":
+    if model.adapter.sides:
+        outcome = recover_pairs(model, gradient, generator, budget, show)
+    elif model.adapter.family.kind == "decoder":
         outcome = recover_decoder(model, gradient, budget, show)
     elif can_estimate(model, undone):
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:
-        kind = EncoderRecovery if model.adapter.positions is not None else UnplacedRecovery
-        outcome = recover_encoder(model, gradient, generator, budget, show, kind)
+        outcome = recover_encoder(model, gradient, generator, budget, show, search_for(model))
     outcome.reasons = with_causes(outcome.reasons, gradient)
     return outcome
 
 
 def as_reconstruction(outcome: Outcome, model: TextModel, rule: ClientRule, budget: Budget) -> Reconstruction:
     """The outcome as a reconstruction; rows that texts were packed into are taken apart."""
-    labels = [sentence.label if model.goal.labelled else None for sentence in outcome.sentences]
+    first = [sentence for sentence in outcome.sentences if sentence.side != "target"]  # it is the label of a source
+    told = model.goal.labelled and not model.goal.paired
+    labels = [sentence.label if told else None for sentence in first]
     known = [label for label in labels if label is not None]
     names = model.tokenizer.convert_ids_to_tokens
     content = set(model.content(list(outcome.bag)))
@@ -92,8 +96,8 @@ def as_reconstruction(outcome: Outcome, model: TextModel, rule: ClientRule, budg
     return Reconstruction(
         sentences=sentences,
         labels=known if len(known) == len(labels) and known else None,
-        lengths=[len(sentence.tokens) for sentence in outcome.sentences] or None,
-        found=found if outcome.sentences else [],
+        lengths=[len(sentence.tokens) for sentence in first] or None,
+        found=found if first else [],
         bag={str(names(token)): round(score, 4) for token, score in outcome.bag.items() if token in content},
         **reason_fields([*outcome.reasons, *unknown]),
         status="completed" if outcome.complete else budget.reason,
@@ -111,6 +115,8 @@ def as_sentence(recovered: Recovered, model: TextModel) -> Sentence:
         confidence=1.0 if certificate.holds else recovered.confidence,
         certified=certificate.holds and recovered.whole and bool(tokens),
         stage=Exact.name,
+        side=recovered.side,
+        example=recovered.example,
         energy=certificate.energy,
         threshold=certificate.threshold,
         lost=model.lost(written),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
 from gradleak.attacks.evidence.tokens import tokens_in_span
@@ -21,35 +22,57 @@ from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
-def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
-    """All sentences that can be grown from the update, with certificates; `show` gets the longest at each step."""
+@dataclass
+class Grown:
+    """All prefixes that cannot be continued, the spans they were grown in, and what else is known so far."""
+
+    prefixes: list[Prefix] = field(default_factory=list)
+    mixed: Sequence[Part] = ()
+    span: Span | None = None
+    following: Span | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+
+
+def grow(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Grown:
+    """All sentences that can be grown from the update; `show` gets the longest at each step."""
     first = attention_parts(model, 0)
     layer, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [mixed])
     if missing:
-        return Outcome(reasons=[missing])
+        return Grown(outcome=Outcome(reasons=[missing]))
     inputs = input_span(model, update.tensors)
     mixed_span, following = mixed_spans(model, update.tensors)
     if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
         # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
         fit = tokens_in_span(model, update, budget=budget)
         bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
-        return Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)])
+        return Grown(outcome=Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)]))
     after = attention_parts(model, layer + 1)[0] if following is not None else None
     learned = model.adapter.positions is not None
     growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
     grown = growth.run(budget, show)
-    if growth.hurried and len(_states(grown, learned)) < mixed_span.rank and not budget.over:
+    if growth.hurried and len(states_of(grown, learned)) < mixed_span.rank and not budget.over:
         grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.reasons.append(Reason(kind="prefixes-overflow"))
-        return outcome
-    shared = _states(grown, learned)
+        return Grown(outcome=outcome)
+    shared = states_of(grown, learned)
     outcome.complete = len(shared) >= mixed_span.rank and not budget.over
     if not outcome.complete and not budget.over:
         numbers = {"told": len(shared), "rank": mixed_span.rank}
         outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
+    return Grown(grown, mixed, mixed_span, following, outcome)
+
+
+def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
+    """All sentences of the update that can be grown, with certificates, and their last tokens or labels."""
+    found = grow(model, update, budget, show)
+    grown, mixed, mixed_span, outcome = found.prefixes, found.mixed, found.span, found.outcome
+    if mixed_span is None:
+        return outcome
+    learned = model.adapter.positions is not None
+    shared = states_of(grown, learned)
     if outcome.complete and model.goal.one_per_text and not any(prefix.start for prefix in grown):
         # States can be so alike that the rank does not count them all, and a sentence that is the beginning of
         # another has no states of its own.
@@ -57,7 +80,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
             model, update.tensors, mixed_span, mixed[0], [list(prefix.tokens) for prefix in grown]
         )
         outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
-    certifier = Certifier(model, update, (mixed_span, following))
+    certifier = Certifier(model, update, (mixed_span, found.following))
     last = _last_tokens(model, update, grown) if model.goal.autoregressive and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
@@ -81,7 +104,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     return outcome
 
 
-def _states(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
+def states_of(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:
     """How many tokens have each state: every state adds a dimension to the update."""
     return Counter(state for prefix in grown for state in prefix.states(learned))
 

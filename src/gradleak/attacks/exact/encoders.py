@@ -162,13 +162,21 @@ class EncoderRecovery:
         choices, lengths = self._choices(inputs, starts)
         return bool(lengths) and self._search(choices, lengths, mixed, starts, budget)
 
-    def _search(self, choices: Choices, lengths: list[int], mixed: Span, starts: int, budget: Budget) -> bool:
-        """Whether a sentence of one of these lengths was found, from so many starts for each."""
+    def _search(
+        self, choices: Choices, lengths: list[int], mixed: Span, starts: int, budget: Budget, ordered: bool = False
+    ) -> bool:
+        """Whether a sentence of one of these lengths was found, from so many starts for each.
+
+        Choices that are `ordered` are those of one sentence, in the order in which they are likely to stand.
+        """
         rows = torch.tensor(lengths, device=self.model.device).repeat_interleave(starts)
         frames = Frames(self.model, choices, rows)
         picks = choices.draw(len(rows), self.generator)
+        if ordered:
+            begun = torch.arange(0, len(rows), starts, device=rows.device)
+            picks[begun] = frames.in_order(begun)
         energy = Energy(self.model, mixed, self.mixed[0])
-        ids, energies = descend(energy, frames, picks, budget, self.enough, self._tries)
+        ids, energies = descend(energy, frames, picks, budget, self.enough, self._tries, first=ordered)
         known = {tuple(r.tokens) for r in self.recovered}
         promising = dict.fromkeys(
             tuple(ids[row][frames.mask[row]].tolist())

@@ -78,6 +78,12 @@ class Frames:
         for back, token in enumerate(reversed(model.suffix), start=1):
             self.fixed.scatter_(1, lengths[:, None] - back, token)
 
+    def in_order(self, rows: Tensor) -> Tensor:
+        """Picks of these rows that take the choices one after the other; some twice where there are more places."""
+        free, choices = self.free[rows].long(), self.choices.tokens.shape[1]
+        number = (free.cumsum(dim=1) - 1).clamp_min(0)
+        return (number * choices // free.sum(dim=1, keepdim=True).clamp_min(1)).clamp_max(choices - 1)
+
     def ids(self, picks: Tensor, rows: Tensor) -> Tensor:
         """Tokens of picks (rows, ..., positions) for these rows."""
         places = torch.arange(picks.shape[-1], device=picks.device)
@@ -93,10 +99,12 @@ def descend(
     budget: Budget,
     enough: float = PROMISING,
     tries: Tries | None = None,
+    first: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Flip tokens of (starts, positions) picks until no flip helps; the tokens and energies reached.
 
     An energy up to `enough` is not lowered further. `tries` gives what is tried in a step, if not the best flips.
+    With `first` the descent ends with the first that gets there.
     """
     tries = tries or best_flips
     everyone = torch.arange(len(picks), device=picks.device)
@@ -104,7 +112,7 @@ def descend(
     stuck = torch.zeros_like(values, dtype=torch.bool)
     for _ in range(STEPS):
         active = ((values > enough) & ~stuck).nonzero()[:, 0]
-        if not len(active) or budget.tick():
+        if not len(active) or budget.tick() or (first and bool((values <= enough).any())):
             break
         tried = tries(energy, frames, picks[active], active)
         ids = frames.ids(tried, active)

@@ -27,6 +27,9 @@ CHUNK = 8192
 # Without learned positions a token after copies of itself looks like itself, so any run of it fits. Sentences that
 # begin with a run this long are still found.
 LONGEST_RUN = 3
+# Elsewhere a token after many copies of itself comes to look like one after a copy more, within rounding. No text is
+# taken to have so many.
+ENDLESS = 16
 # More prefixes than this at once means that the spans no longer separate right from wrong.
 MOST_PREFIXES = 4096
 # Candidates that stand side by side after a prefix: each makes the attention of all larger.
@@ -46,6 +49,11 @@ class Prefix:
     def run(self) -> bool:
         """Whether it is the same token over and over."""
         return len(self.tokens) > 1 and len(set(self.tokens)) == 1
+
+    @property
+    def endless(self) -> bool:
+        """Whether it ends in the same token over and over, and may go on so for ever."""
+        return len(self.tokens) >= ENDLESS and len(set(self.tokens[-ENDLESS:])) == 1
 
     def states(self, learned: bool) -> list[tuple[int, tuple[int, ...]]]:
         """What the state at each token depends on: the start and the tokens so far; `learned` are positions.
@@ -148,7 +156,9 @@ class Growth:
             for first in range(0, len(here), per_call):
                 part = here[first : first + per_call]
                 longer = [
-                    p for p in self._continued(part, bag) if not p.run or self.learned or len(p.tokens) <= LONGEST_RUN
+                    p
+                    for p in self._continued(part, bag)
+                    if self.learned or not (p.endless or (p.run and len(p.tokens) > LONGEST_RUN))
                 ]
                 grown += longer
                 continued = {p.tokens[:-1] for p in longer if self.learned or not p.run}

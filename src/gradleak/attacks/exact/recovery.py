@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.certify import Certificate
-from gradleak.models.tasks import Label
+from gradleak.models.tasks import Label, SideName
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,9 @@ class Recovered:
     """A sentence with its special tokens, its certificate, and label and weight where the update shows them.
 
     `share` is the part of the batch's mean that is this sentence's: 1/B where it occurs once. `confidence` is for a
-    sentence whose certificate does not hold. `written` are the tokens of the text where the model read others.
+    sentence whose certificate does not hold. `written` are the tokens of the text where the model read others. Where
+    an example is a pair of texts, `side` says which of them this is, and `example` is the number of the pair, if the
+    update proves which belong together.
     """
 
     tokens: list[int]
@@ -24,6 +26,8 @@ class Recovered:
     whole: bool = True
     confidence: float = 0.5
     written: list[int] | None = None
+    side: SideName | None = None
+    example: int | None = None
 
 
 @dataclass

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
+from gradleak.attacks.exact.companions import Companions
 from gradleak.attacks.exact.encoders import EncoderRecovery
 from gradleak.attacks.exact.flips import Energy, Frames, flip_gains
 from gradleak.attacks.spans.candidates import Choices
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
+from gradleak.models.text import TextModel
 
 # Below this energy the order is right: on a tiny ModernBERT right sentences had 1e-13, the nearest other 8e-6.
 IN_ORDER = 1e-9
@@ -28,8 +30,19 @@ MOST_TRIES = 300
 FEW_STARTS, MOST_STARTS = 2, 32
 # Lengths that are tried together: the rest need not be tried once a sentence is found.
 LENGTHS_AT_ONCE = 2
+# Tokens that must see the same tokens before these are taken for a sentence.
+AGREED = 2
+# Starts for every length of such a sentence.
+GROUP_STARTS = 8
+# A sentence of known tokens is looked for with up to so many (less one) of them repeated.
+MOST_REPEATS = 4
 # Batches of up to so many sentences of equal length are thought of first where the batch size is not known.
 USUAL_SIZE = 4
+
+
+def search_for(model: TextModel) -> type[EncoderRecovery]:
+    """How sentences of an encoder are searched for: by whether its first layer sees where tokens stand."""
+    return EncoderRecovery if model.adapter.positions is not None else UnplacedRecovery
 
 
 class UnplacedRecovery(EncoderRecovery):
@@ -38,19 +51,67 @@ class UnplacedRecovery(EncoderRecovery):
     enough = promising = IN_ORDER
     first_starts, most_starts = FEW_STARTS, MOST_STARTS
 
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._groups: list[Tensor] | None = None  # tokens of single sentences that are still to be put in order
+
     def _round(self, inputs: Span, mixed: Span, starts: int, budget: Budget) -> bool:
         tokens, fits = self._fits(inputs)
-        inner = tokens[fits.any(dim=1) & ~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))]
+        inner = self._inner(tokens[fits.any(dim=1)])
+        if self._groups is None and self.before[1] is not None and len(inner):
+            self._groups = self._companions(tokens, self.before[1], budget)
         self.bag = dict.fromkeys(inner.tolist(), 1.0)
         lengths = self._possible_lengths() if len(inner) else []
-        for first in range(0, len(lengths), LENGTHS_AT_ONCE):
-            some = lengths[first : first + LENGTHS_AT_ONCE]
+        while self._groups and self.before[1] is not None:
+            own = self._groups.pop(0)
+            least = len(own) + len(self.model.prefix) + len(self.model.suffix)
+            near = [n for n in sorted(lengths) if n >= least][:MOST_REPEATS]
+            # What was removed left rounding, so sentences are looked for in the update as it was.
+            if self._among(own, near, self.before[1], GROUP_STARTS, budget, ordered=True):
+                return True
+        return self._among(inner, lengths, mixed, starts, budget)
+
+    def _among(
+        self, inner: Tensor, lengths: list[int], mixed: Span, starts: int, budget: Budget, ordered: bool = False
+    ) -> bool:
+        """Whether a sentence of some of these tokens was found; they may be in their likely order."""
+        for number in range(0, len(lengths), LENGTHS_AT_ONCE):
+            some = lengths[number : number + LENGTHS_AT_ONCE]
             choices = Choices.anywhere(self.model, inner, max(some))
-            if self._search(choices, some, mixed, starts, budget):
+            if self._search(choices, some, mixed, starts, budget, ordered):
                 return True
             if budget.over:
                 break
         return False
+
+    def _companions(self, tokens: Tensor, mixed: Span, budget: Budget) -> list[Tensor]:
+        """The sets of tokens that several tokens see alike, those first that most agree on, each in its likely order.
+
+        They are sentences, but for tokens that occur several times.
+        """
+        companions = Companions(self.model, self.mixed[0], mixed, tokens)
+        if self.layer or not companions.usable:
+            return []
+        views: dict[tuple[int, ...], list[list[float]]] = {}
+        for number in torch.isin(tokens, self._inner(tokens)).nonzero()[:, 0].tolist():
+            if budget.over:
+                break
+            seen = companions.of(number)
+            if seen is not None:
+                views.setdefault(tuple(seen.tokens), []).append(seen.distances)
+        agreed = sorted((own for own in views if len(views[own]) >= AGREED), key=lambda own: -len(views[own]))
+        ordered = []
+        for own in agreed:
+            distances = torch.tensor(views[own])
+            places = (distances - distances.mean(dim=1, keepdim=True)).median(dim=0).values
+            ordered.append(
+                self._inner(tokens[torch.tensor(own, device=tokens.device)[places.argsort().to(tokens.device)]])
+            )
+        return ordered
+
+    def _inner(self, tokens: Tensor) -> Tensor:
+        """Those of the tokens that the tokenizer does not put around every text."""
+        return tokens[~torch.isin(tokens, torch.tensor(self._special, device=tokens.device))]
 
     def _longest(self) -> int | None:
         return 1  # what a token looks like at the first position it looks like everywhere

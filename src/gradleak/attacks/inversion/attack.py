@@ -10,7 +10,7 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.inversion.text_reader import PASSES, ReadTokens, TextReader
 from gradleak.core.errors import GradleakError
-from gradleak.models.text import TextModel
+from gradleak.models.text import TextModel, refuse_pairs
 from gradleak.updates.update import Update
 
 # Updates that are read at once.
@@ -29,6 +29,7 @@ class Lti(Attack):
     options: LtiOptions
 
     def prepared(self, model: TextModel) -> Self:
+        refuse_pairs(model, self.name)
         if not self.options.inverter:
             raise GradleakError("lti needs a trained network: gradleak train-inverter, then -o inverter=FOLDER")
         return self

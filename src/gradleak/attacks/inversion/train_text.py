@@ -21,7 +21,7 @@ from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
 from gradleak.data.texts import read_data
 from gradleak.defenses import parse_defenses
-from gradleak.models.text import TextModel
+from gradleak.models.text import TextModel, refuse_pairs
 
 # The corpus that is an asset, under the name by which it can be asked for.
 CORPUS = "wikitext2"
@@ -50,6 +50,7 @@ def train_inverter(
     occurs in them is used; without (LTI) the sequences themselves. `size` sequences are taken, of which only `share`
     are from `aux` if there is another corpus. Returns the manifest and the share of held-out tokens read right.
     """
+    refuse_pairs(model, "lti")
     network, settings = network or usual_network(model), settings or TrainSettings()
     least = len(model.prefix) + len(model.suffix) + 1
     if not least <= network.length <= model.max_length:

@@ -26,7 +26,7 @@ from gradleak.matching.distances import Distance
 from gradleak.matching.engine import Engine, FactorEngine
 from gradleak.matching.naive import NaiveEngine
 from gradleak.matching.unrolled import UnrolledEngine
-from gradleak.models.text import TextModel
+from gradleak.models.text import TextModel, refuse_pairs
 from gradleak.priors.base import load_prior
 from gradleak.updates.gradient import as_gradient
 from gradleak.updates.update import Update
@@ -61,6 +61,7 @@ class MatchingAttack(Attack):
     options: MatchingOptions
 
     def prepared(self, model: TextModel) -> Self:
+        refuse_pairs(model, self.name)
         return type(self)(self.options.completed(model))
 
     @property

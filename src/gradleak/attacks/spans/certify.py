@@ -45,9 +45,10 @@ def attention_parts(model: TextModel, layer: int) -> list[Part]:
 
 
 def mixing_parts(model: TextModel, layer: int) -> list[Part]:
-    """The matrices that see a layer's states after its attention."""
+    """The matrices that see a layer's states after its attention, and nothing of another text."""
     parts = model.adapter.parts[layer]
-    return [parts[role] for role in ("ffn_in", "ffn_gate") if role in parts]
+    roles = ("cross_query",) if "cross_query" in parts else ("ffn_in", "ffn_gate")
+    return [parts[role] for role in roles if role in parts]
 
 
 def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
@@ -120,7 +121,7 @@ def shows_every_token(model: TextModel, layer: int) -> bool:
     its keys and values a direction per head.
     """
     last = layer == len(model.adapter.parts) - 1 and not model.adapter.shared  # a shared layer runs before that too
-    return model.goal.autoregressive or not last
+    return model.goal.autoregressive or model.goal.paired or not last
 
 
 def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:

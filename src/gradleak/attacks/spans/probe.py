@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from gradleak.models.adapter import Part
-from gradleak.models.masks import Sees, given
+from gradleak.models.masks import Sees, given, placed
 from gradleak.models.text import TextModel
 
 
@@ -37,8 +37,9 @@ class Probe:
             extra["use_cache"] = cache is not None
         batch, positions = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs).shape[:2]
         try:
-            with given(self.model.adapter, mask, batch) as attention:
-                self.model.module.base_model(attention_mask=attention, **extra, **inputs)
+            places, adapter = inputs.pop("position_ids", None), self.model.adapter
+            with given(adapter, mask, batch) as attention, placed(adapter, places) as where:
+                self.model.run(attention_mask=attention, **where, **extra, **inputs)
         except _Reached:
             pass
         finally:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gradleak.models.tasks import TASKS, Task, text_task
 
-Kind = Literal["encoder", "decoder"]
+Kind = Literal["encoder", "decoder", "encoder-decoder"]
 
 ROLES = ("query", "key", "value", "attention_out", "ffn_in", "ffn_out")
 # Kinds of layers in which a token sees only what stands near it, as configurations name them.
@@ -54,7 +54,14 @@ class Family:
     `rules` names for further classes of modules how gradients are read off them: a function as those of
     `gradleak.matching.rules`, or where it is, "module:function". Common layers need none, and what has none is
     matched by plain autograd, which is slow. `refused` are parts that some models have and that are not supported,
-    with what is said of them.
+    with what is said of them. `variant` names an entry of the configuration, and the roles that are elsewhere in
+    models where it is true.
+
+    An encoder-decoder reads two texts. Its `sides` are two families, of the encoder and of the decoder; their `base`
+    is the module that runs, and all paths are still relative to `base_model`. Only the first `layers_alone` layers of
+    a side see nothing but its own text. Models that count positions themselves and cannot be told them have a module
+    where ours can be put in: `position_counter` is a table, `position_bias` a layer's attention whose scores depend
+    on how far apart tokens stand.
     """
 
     name: str
@@ -80,6 +87,12 @@ class Family:
     transposed: tuple[str, ...] = ()
     rules: Mapping[str, str | Callable[..., Any]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    variant: tuple[str, Mapping[str, str | Fused]] | None = None
+    sides: tuple[Family, ...] = ()
+    base: str = ""
+    layers_alone: int | None = None
+    position_counter: str | None = None
+    position_bias: str | None = None
 
     def head_of(self, task: Task) -> tuple[str, ...]:
         """Where the head of a task is."""

@@ -15,7 +15,9 @@ from gradleak.core.registry import import_attribute
 if TYPE_CHECKING:
     from gradleak.models.tasks.base import TextTask
 
-Task = Literal["classification", "causal-lm", "masked-lm", "token-classification", "multi-label", "regression"]
+Task = Literal[
+    "classification", "causal-lm", "masked-lm", "token-classification", "multi-label", "regression", "seq2seq"
+]
 TargetTask = Literal[
     "classification",
     "causal-lm",
@@ -23,10 +25,14 @@ TargetTask = Literal[
     "token-classification",
     "multi-label",
     "regression",
+    "seq2seq",
     "image-classification",
 ]
-# What is known of an example beside itself: a class; a number; several classes, or those of its tokens.
+# What is known of an example beside itself: a class; a number; several classes, or those of its tokens; a target's
+# tokens.
 Label = int | float | tuple[int, ...]
+# The two texts of an example that is a pair.
+SideName = Literal["source", "target"]
 # "text", "images", or what a package adds.
 Modality = str
 # Where each task of text models is; imported when it is asked for.
@@ -37,6 +43,7 @@ TASKS: dict[Task, str] = {
     "token-classification": "gradleak.models.tasks.token_classification:TOKEN_CLASSIFICATION",
     "multi-label": "gradleak.models.tasks.multi_label:MULTI_LABEL",
     "regression": "gradleak.models.tasks.regression:REGRESSION",
+    "seq2seq": "gradleak.models.tasks.seq2seq:SEQ2SEQ",
 }
 # Those whose texts have no labels, as the tasks say of themselves too.
 UNLABELLED: frozenset[str] = frozenset({"causal-lm", "masked-lm"})

@@ -58,6 +58,9 @@ class TextTask(ABC):
     autoregressive: ClassVar[bool] = False
     """Whether every token is predicted from those before it: the inputs are the targets, and the last is not read."""
 
+    paired: ClassVar[bool] = False
+    """Whether an example is a pair of texts, of which the second is the label of the first."""
+
     # --- labels and targets -----------------------------------------------------------------------
 
     def labels(
@@ -122,6 +125,10 @@ class TextTask(ABC):
                 raise GradleakError(f"{name} is for language models; {model.name} is loaded for {self.name}")
         batch = model.encode(texts)
         return batch, self.targets(self.known_labels(model, texts, labels), batch.ids, self.outputs(model))
+
+    def inputs(self, model: TextModel, targets: Tensor | None, sentences: int) -> dict[str, Tensor]:
+        """What the model is given beside the tokens of so many sentences, if its inputs depend on the targets."""
+        return {}
 
     def label_choices(self, model: TextModel) -> Sequence[Label | None]:
         """The labels that a sentence can have, to be tried one by one; one None if it has none, empty if unknown."""
