@@ -44,7 +44,7 @@ class Seq2Seq(TextTask):
         raise GradleakError(NO_TARGET)
 
     def check_label(self, model: TextModel, label: Label) -> None:
-        most = len(model.token_embedding)
+        most = model.vocabulary_size
         if not isinstance(label, tuple) or not label or any(not 0 <= token < most for token in label):
             raise GradleakError(f"a target of {model.name} is a list of its tokens, numbers from 0 to {most - 1}")
         if len(label) > model.max_length:
@@ -66,7 +66,7 @@ class Seq2Seq(TextTask):
         return {"decoder_input_ids": model.module.prepare_decoder_input_ids_from_labels(targets)}
 
     def outputs(self, model: TextModel) -> int:
-        return len(model.token_embedding)
+        return model.vocabulary_size
 
     def losses(self, logits: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         own = targets.reshape(len(mask), -1)
@@ -90,7 +90,7 @@ class AmongTargets(Seq2Seq):
 def start_token(model: TextModel) -> int:
     """What the decoder reads before a target."""
     start = getattr(model.module.config, "decoder_start_token_id", None)
-    if type(start) is not int or not 0 <= start < len(model.token_embedding):
+    if type(start) is not int or not 0 <= start < model.vocabulary_size:
         raise GradleakError(f"the config.json of {model.name} names no token that its decoder starts with")
     if type(model.module.config.pad_token_id) is not int:
         raise GradleakError(f"the config.json of {model.name} names no pad_token_id, which its decoder needs")
