@@ -113,5 +113,7 @@ def _of_problem(tasks: Sequence[TextTask], problem_type: str | None, outputs: in
     if len(tasks) == 1:
         return Objective(tasks[0].name)
     problem = None if problem_type == _ONE_CLASS else problem_type or (_ONE_OUTPUT if outputs == 1 else None)
+    if problem == _ONE_OUTPUT and outputs not in (None, 1):
+        return Objective(None, f"regression of {outputs:,} numbers")
     named = next((task.name for task in tasks if task.problem_type == problem), None)
     return Objective(named, None if named else f"another objective ({str(problem)[:80]})")
