@@ -26,8 +26,9 @@ from gradleak.data.chat import rendered
 from gradleak.data.corpora import read_rows
 from gradleak.data.draws import TextBatch, draw_texts
 from gradleak.data.texts import BUILT_IN, Row
+from gradleak.models.batch import Batch
 from gradleak.models.tasks.seq2seq import NO_TARGET
-from gradleak.models.text import Batch, TextModel
+from gradleak.models.text import TextModel
 from gradleak.scoring.inferred import inferred_accuracy
 from gradleak.scoring.metric import mean_scores
 from gradleak.scoring.named import Named, named

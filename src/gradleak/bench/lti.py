@@ -11,8 +11,9 @@ from gradleak.attacks.inversion.features import Hashed
 from gradleak.attacks.inversion.sample_gradients import SampleGradients
 from gradleak.bench.ratio import Ratio, compare
 from gradleak.core.errors import GradleakError
+from gradleak.models.batch import Batch
 from gradleak.models.load import load_text_model
-from gradleak.models.text import Batch, TextModel
+from gradleak.models.text import TextModel
 
 # How far the two ways may be apart, as a share of the largest bin: they add up in another order.
 APART = 1e-4

@@ -18,9 +18,9 @@ from gradleak.models.families import FAMILIES, Family, Task, family_of
 from gradleak.models.four_bit import FourBit
 from gradleak.models.loading import Loading
 from gradleak.models.objective import Objective
+from gradleak.models.origin import Origin
 from gradleak.models.stored import Kept, put_back, stand_ins, trained_in_fp32
 from gradleak.models.tasks import text_task
-from gradleak.models.text import Origin
 
 MOST_CLASSES = 100_000
 # Layers that can be laid out in no time, whatever the weight files hold.

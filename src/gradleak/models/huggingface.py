@@ -22,8 +22,9 @@ from gradleak.models.image import ImageModel
 from gradleak.models.image_files import is_image_object, load_image_files, load_image_object, reads_images
 from gradleak.models.loading import Loading
 from gradleak.models.objective import objective, objective_of, task_of
+from gradleak.models.origin import Origin
 from gradleak.models.quiet import quiet
-from gradleak.models.text import Origin, TextModel
+from gradleak.models.text import TextModel
 
 
 def load_files(

@@ -18,8 +18,8 @@ from gradleak.core.identity import digest
 from gradleak.core.privacy import private
 from gradleak.models.base import Target, fingerprint_of
 from gradleak.models.loading import Loading
+from gradleak.models.origin import Origin
 from gradleak.models.tasks import Label
-from gradleak.models.text import Origin
 
 if TYPE_CHECKING:
     from gradleak.updates.manifest import Known

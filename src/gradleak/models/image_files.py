@@ -26,7 +26,7 @@ from gradleak.models.checkpoint import MAX_CONFIG, Checkpoint
 from gradleak.models.families import FAMILIES
 from gradleak.models.image import ImageModel, Normalisation, checked
 from gradleak.models.loading import Loading
-from gradleak.models.text import Origin
+from gradleak.models.origin import Origin
 
 PROCESSOR = "preprocessor_config.json"
 # Where nothing says how large the images are, as with ResNets: what image models are usually trained with.

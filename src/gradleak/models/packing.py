@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.models.batch import Batch
 from gradleak.models.tasks.base import NOT_PREDICTED
-from gradleak.models.text import Batch, TextModel
+from gradleak.models.text import TextModel
 
 if TYPE_CHECKING:
     from gradleak.updates.client_rule import ClientRule

@@ -7,7 +7,6 @@ import functools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +16,12 @@ from torch import Tensor, nn
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
 from gradleak.core.privacy import private
-from gradleak.core.text import enumerated
 from gradleak.models.adapter import Adapter
 from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
-from gradleak.models.families import Family, Task, family_of
-from gradleak.models.lora_text import LoraSettings
+from gradleak.models.batch import Batch
+from gradleak.models.families import Task, family_of
+from gradleak.models.origin import Origin
 from gradleak.models.stored import computing_in, weight_as_saved
 from gradleak.models.tasks import text_task
 
@@ -31,65 +30,6 @@ if TYPE_CHECKING:
 
 # Vocabulary entries that no text produces; tokenizers reserve them under such names.
 _RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Token ids of several sentences, padded on the right, and which of them are real."""
-
-    ids: Tensor
-    mask: Tensor
-
-    @property
-    def lengths(self) -> list[int]:
-        return [int(n) for n in self.mask.sum(dim=1)]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def part(self, which: slice) -> Batch:
-        """Some of the sentences."""
-        return Batch(self.ids[which], self.mask[which])
-
-    def apart(self, targets: Tensor) -> tuple[Batch, Tensor]:
-        """What the model sees as sentences, and their targets: these rows as they are."""
-        return self, targets
-
-    def sentences(self) -> list[list[int]]:
-        """The ids without padding."""
-        return [row[keep].tolist() for row, keep in zip(self.ids, self.mask, strict=True)]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Which parameters were drawn, from which seed, as the checkpoint has none; and what else is to be said of it."""
-
-    drawn: tuple[str, ...] = ()
-    seed: int = 0
-    remarks: tuple[str, ...] = ()
-    lora: LoraSettings | None = None  # of fresh adapters
-    family: Family | None = None  # the declaration of its parts, if it is not the listed one
-
-    def with_remark(self, remark: str) -> Origin:
-        return replace(self, remarks=(*self.remarks, remark))
-
-    def with_family(self, family: Family, remark: str | None) -> Origin:
-        origin = replace(self, family=family)
-        return origin if remark is None else origin.with_remark(remark)
-
-    def with_lora(self, settings: LoraSettings) -> Origin:
-        return replace(self.with_remark(settings.sentence), lora=settings)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """
-        >>> Origin(("classifier.bias", "classifier.weight"), 3).notes[0]
-        'The head is new: classifier.bias and classifier.weight are not in the checkpoint and were drawn from seed 3.'
-        """
-        if not self.drawn:
-            return self.remarks
-        verb = "is not in the checkpoint and was" if len(self.drawn) == 1 else "are not in the checkpoint and were"
-        return (f"The head is new: {enumerated(self.drawn)} {verb} drawn from seed {self.seed}.", *self.remarks)
 
 
 # Entries of a model's configuration about how it was saved, not about what it computes.

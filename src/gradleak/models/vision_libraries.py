@@ -13,7 +13,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.foreign import read_foreign
 from gradleak.models.image import ImageModel, Normalisation, checked
 from gradleak.models.loading import BuiltIn, Loading
-from gradleak.models.text import Origin
+from gradleak.models.origin import Origin
 
 # What torchvision's own weights, and most of timm's, were trained with: the mean and spread of ImageNet's pixels.
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

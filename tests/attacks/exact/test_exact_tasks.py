@@ -8,7 +8,7 @@ import pytest
 from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client, TextModel, attack
-from gradleak.models.text import Batch
+from gradleak.models.batch import Batch
 from gradleak.updates.client_rule import ClientRule
 
 

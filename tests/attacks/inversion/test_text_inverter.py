@@ -20,7 +20,7 @@ from gradleak.data.texts import read_data
 from gradleak.data.windows import cut_rows, windows
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense
-from gradleak.models.text import Batch
+from gradleak.models.batch import Batch
 
 LENGTH = 8
 ROWS = read_data()

@@ -10,9 +10,9 @@ from tiny import OLD_TASKS, TASK_CASES, TEXTS, secret_of, tiny_model
 
 from gradleak import TextModel
 from gradleak.core.secret import generator
+from gradleak.models.batch import Batch
 from gradleak.models.families import FAMILIES
 from gradleak.models.tasks import TASKS, UNLABELLED, text_task, text_tasks
-from gradleak.models.text import Batch
 from gradleak.updates.client_rule import ClientRule
 
 # A family of each kind, and every family that has a head of its own for the task.

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from gradleak.attacks.inversion.table_loss import table_cross_entropy
 from gradleak.matching.capture import Capture, Gradients
-from gradleak.models.text import Batch, TextModel
+from gradleak.models.batch import Batch
+from gradleak.models.text import TextModel
 
 # Floats of dense gradients that may exist at once: half a gigabyte.
 AT_ONCE = 1 << 27

@@ -18,7 +18,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.seeds import derive_seed
 from gradleak.defenses.base import Defense
 from gradleak.defenses.noise import GaussianNoise
-from gradleak.models.text import Batch, TextModel
+from gradleak.models.batch import Batch
+from gradleak.models.text import TextModel
 
 # Examples from which features' typical sizes are taken.
 FIRST_LOOK = 64

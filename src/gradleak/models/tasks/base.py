@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from gradleak.models.text import Batch, TextModel
+    from gradleak.models.batch import Batch
+    from gradleak.models.text import TextModel
     from gradleak.updates.client_rule import ClientRule
 
 # The target of a position that is not trained on, which torch's cross-entropy passes over.

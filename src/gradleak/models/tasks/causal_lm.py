@@ -13,7 +13,8 @@ from gradleak.models.tasks import Label
 from gradleak.models.tasks.base import NOT_PREDICTED, Places, TextTask
 
 if TYPE_CHECKING:
-    from gradleak.models.text import Batch, TextModel
+    from gradleak.models.batch import Batch
+    from gradleak.models.text import TextModel
     from gradleak.updates.client_rule import ClientRule
 
 

@@ -14,7 +14,8 @@ from gradleak.models.tasks import Label
 from gradleak.models.tasks.base import NOT_PREDICTED, Places, TextTask
 
 if TYPE_CHECKING:
-    from gradleak.models.text import Batch, TextModel
+    from gradleak.models.batch import Batch
+    from gradleak.models.text import TextModel
     from gradleak.updates.client_rule import ClientRule
 
 # Of the tokens that are predicted, the share that is hidden, and of the others the share that another token replaces;
