@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import random
+import re
 import sys
 import tempfile
 import time
@@ -259,7 +260,9 @@ def shown(cell: Cell, notes: dict[str, int]) -> str:
     if "refused" in cell:
         return f"no [{notes.setdefault(cell['refused'], len(notes) + 1)}]"
     if "ran" in cell:
-        lacking = [f" [{notes.setdefault(why, len(notes) + 1)}]" for why in cell["without"].values()]
+        # What all attacks of a kind say alike is one note.
+        reasons = [re.sub(rf"^{name}(?=[: ])", "It", why) for name, why in cell["without"].items()]
+        lacking = [f" [{notes.setdefault(why, len(notes) + 1)}]" for why in reasons]
         return f"{len(cell['ran'])} of {len(cell['ran']) + len(lacking)}{''.join(dict.fromkeys(lacking))}"
     if "image" in cell:
         why = f"Nothing was read: {', '.join(cell.get('reasons', []))}."
