@@ -188,7 +188,7 @@ def of_an_image(name: str, case: Case) -> Cell:
     model = image_model(case[0])
     update = ImageClient(model).update(blobs(1), secret_of(0))
     (found,) = attack(update, model, name, auxiliary=blobs(6, seed=1), **IMAGE_QUICK[name])
-    cell: Cell = {"image": bool(found.images), "certified": sum(found.certified_images or [])}
+    cell: Cell = {"image": bool(found.images), "certified": len(found.certified_images)}
     if not found.images:
         cell["reasons"] = [reason.kind for reason in found.reasons]
     return cell
@@ -253,28 +253,35 @@ def run(cases: Iterable[Case], cells: dict[str, Cell], again: bool) -> None:
 # --- the page -----------------------------------------------------------------------------------------
 
 
+def noted(why: str, notes: dict[str, int]) -> str:
+    """The number of a note; those that differ only in what a model or a part is called are one."""
+    why = re.sub(r"; \S+ has neither", "; this model has neither", why)
+    why = re.sub(r"dpsgd: \S+ is a batch norm, which", "dpsgd: the model has a batch norm, which", why)
+    why = re.sub(r"; those of \S+ cannot be tried", "; those of this task cannot be tried", why)
+    return f"[{notes.setdefault(why, len(notes) + 1)}]"
+
+
 def shown(cell: Cell, notes: dict[str, int]) -> str:
     """A cell in a word: what it says at length is a note below the table."""
     if "crash" in cell:
         return "**crash**"
     if "refused" in cell:
-        return f"no [{notes.setdefault(cell['refused'], len(notes) + 1)}]"
+        return f"no {noted(cell['refused'], notes)}"
     if "ran" in cell:
         # What all attacks of a kind say alike is one note.
-        reasons = [re.sub(rf"^{name}(?=[: ])", "It", why) for name, why in cell["without"].items()]
-        lacking = [f" [{notes.setdefault(why, len(notes) + 1)}]" for why in reasons]
+        lacking = [f" {noted(re.sub(rf'^{name} ', 'It ', why), notes)}" for name, why in cell["without"].items()]
         return f"{len(cell['ran'])} of {len(cell['ran']) + len(lacking)}{''.join(dict.fromkeys(lacking))}"
     if "image" in cell:
         why = f"Nothing was read: {', '.join(cell.get('reasons', []))}."
         if not cell["image"]:
-            return f"– [{notes.setdefault(why, len(notes) + 1)}]"
+            return f"– {noted(why, notes)}"
         return "whole ✓" if cell["certified"] else "runs"
     if "first" in cell:
         return "told apart" if cell["first"] else "not told apart"
     if cell["whole"] == cell["of"]:
         return "whole ✓" if cell["certified"] == cell["of"] else "whole"
     why = f"Nothing was read: {', '.join(cell.get('reasons', ['no reason was given']))}."
-    return f"{cell['tokens']:.0%} tokens" if cell["tokens"] else f"– [{notes.setdefault(why, len(notes) + 1)}]"
+    return f"{cell['tokens']:.0%} tokens" if cell["tokens"] else f"– {noted(why, notes)}"
 
 
 def table(cells: dict[str, Cell]) -> str:

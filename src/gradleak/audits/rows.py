@@ -43,6 +43,7 @@ def score_columns(results: Sequence[Results]) -> list[str]:
 def _sentence(number: int, pair: Pair, scores: Row) -> Row:
     pieces = pair.pieces
     return {
+        **({} if pair.side is None else {"side": pair.side}),
         "truth": pair.truth,
         "recovered": pair.reconstruction,
         **scores,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradleak.attacks.contains.result import LEVELS
+from gradleak.models.tasks import WITH_CANDIDATES
 from gradleak.scoring.membership import Confirmed, TrialCandidates, needed, summarise
 from gradleak.verdict.attempts import Group
 from gradleak.verdict.model import CandidatesVerdict
@@ -29,7 +30,8 @@ def judge_candidates(group: Group) -> CandidatesVerdict | None:
 
 def not_tried(group: Group) -> list[str]:
     """What nothing among these results tried, and how to try it."""
-    if group.scenario.modality != "text" or any(a.confirmed for each in group.attempts for a in each.audits):
+    tried = any(audit.confirmed for attempt in group.attempts for audit in attempt.audits)
+    if tried or group.scenario.task not in WITH_CANDIDATES:
         return []
     how = "`gradleak contains`" if group.scenario.recorded else "`gradleak audit --candidates 100`"
     return [f"Not tried: whether a server that has candidates confirms which of them were in; {how} tries it."]

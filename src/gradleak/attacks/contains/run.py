@@ -30,6 +30,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.seeds import derive_seed
 from gradleak.models.base import Target
+from gradleak.models.tasks import WITH_CANDIDATES
 from gradleak.models.text import TextModel, refuse_pairs, text_target
 from gradleak.priors.public import public_rows
 from gradleak.updates.client_rule import ClientRule
@@ -317,8 +318,7 @@ class _Search:
 
 
 def _labels(model: TextModel, update: Update) -> list[int] | None:
-    choices = model.goal.label_choices(model)
-    if not choices:
+    if model.task not in WITH_CANDIDATES:
         raise GradleakError(
             f"contains compares a candidate under every label that it can have; those of {model.task} cannot be tried"
         )

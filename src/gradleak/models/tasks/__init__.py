@@ -47,6 +47,8 @@ TASKS: dict[Task, str] = {
 }
 # Those whose texts have no labels, as the tasks say of themselves too.
 UNLABELLED: frozenset[str] = frozenset({"causal-lm", "masked-lm"})
+# Those whose sentences can be compared with an update one by one, since their labels are few or none.
+WITH_CANDIDATES: frozenset[str] = frozenset({"classification", "causal-lm"})
 MODALITY_OF: dict[TargetTask, Modality] = {**dict.fromkeys(TASKS, "text"), "image-classification": "images"}
 
 

@@ -42,7 +42,8 @@
       const name = heading.dataset.name;
       const cell = element("td", heading.className);
       if (name === "truth") {
-        const open = element("button", "open", element("span", "truth", row.truth || "no truth given"));
+        const which = row.side ? [element("span", "badge side", row.side), " "] : [];
+        const open = element("button", "open", ...which, element("span", "truth", row.truth || "no truth given"));
         open.type = "button";
         open.title = "All attempts on this sentence";
         open.addEventListener("click", () => show(row));
