@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.models.tasks import Label
-from gradleak.models.tasks.base import NOT_PREDICTED, Places, TextTask
+from gradleak.models.tasks.base import NOT_PREDICTED, Places
+from gradleak.models.tasks.per_token import PerToken, pulled_up
 
 if TYPE_CHECKING:
     from gradleak.models.batch import Batch
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 HIDDEN, REPLACED = 0.8, 0.5
 
 
-# Of the share that a predicted token has, the least that is taken for one.
-CLEAR = 0.2
-
-
-class MaskedLM(TextTask):
+class MaskedLM(PerToken):
     """The client draws which tokens are predicted, so that nobody else knows it: `mask` of its rule is their share.
 
     They are drawn once for an update: a client that takes several steps over a text hides the same tokens each time.
@@ -43,9 +39,6 @@ class MaskedLM(TextTask):
     def targets(self, labels: Sequence[Label] | None, ids: Tensor, outputs: int) -> Tensor:
         """Nothing is predicted where it was not drawn."""
         return torch.full_like(ids, NOT_PREDICTED)
-
-    def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:
-        return torch.zeros(tuple(shape), dtype=torch.long)
 
     def examples(
         self,
@@ -65,14 +58,6 @@ class MaskedLM(TextTask):
     def outputs(self, model: TextModel) -> int:
         return model.vocabulary_size
 
-    def losses(self, logits: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        own = targets.reshape(mask.shape)
-        losses = F.cross_entropy(logits.flatten(0, 1), own.flatten(), reduction="none").view(mask.shape)
-        return losses, mask & (own != NOT_PREDICTED)
-
-    def predictions(self, targets: Tensor, mask: Tensor) -> int:
-        return int((mask & (targets != NOT_PREDICTED)).sum())
-
     def slopes(
         self, model: TextModel, logits: Tensor, tokens: Sequence[int], predicted: Sequence[int]
     ) -> list[Tensor]:
@@ -85,10 +70,7 @@ class MaskedLM(TextTask):
         self, slope: Tensor, logits: Tensor, tokens: Sequence[int], sentences: int | None
     ) -> tuple[Label | None, float | None]:
         """As a label, for every token what stood there if it was predicted."""
-        pulls, words = slope[0].min(dim=-1)
-        own = logits[0].softmax(dim=-1).gather(1, words[:, None])[:, 0].to(pulls)
-        shares = -pulls / (1 - own).clamp_min(1e-12)
-        chosen = shares > CLEAR * shares.max()
+        words, shares, chosen = pulled_up(slope, logits)
         return tuple(torch.where(chosen, words, NOT_PREDICTED).tolist()), float(shares[chosen].sum())
 
     def as_written(self, tokens: Sequence[int], label: Label | None) -> list[int] | None:

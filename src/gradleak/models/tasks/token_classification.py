@@ -8,24 +8,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.privacy import private
 from gradleak.models.tasks import Label
-from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, TextTask, whole_numbers
+from gradleak.models.tasks.base import NOT_PREDICTED, GivenLabel, whole_numbers
 from gradleak.models.tasks.classification import class_number
+from gradleak.models.tasks.per_token import PerToken, pulled_up
 
 if TYPE_CHECKING:
     from gradleak.models.text import TextModel
 
 
-# Of the share that a tagged token has, the least that is taken for a tag.
-CLEAR = 0.2
-
-
-class TokenClassification(TextTask):
+class TokenClassification(PerToken):
     """A label is a tag for each word, by number or name: a list, or a text with blanks between them.
 
     Words are what blanks separate. A word's first token has its tag; its other tokens, and those that the tokenizer
@@ -70,19 +66,8 @@ class TokenClassification(TextTask):
             row[: len(tags)] = torch.tensor(tags, dtype=torch.long)
         return targets
 
-    def no_targets(self, shape: Sequence[int], outputs: int) -> Tensor:
-        return torch.zeros(tuple(shape), dtype=torch.long)
-
     def outputs(self, model: TextModel) -> int:
         return model.num_labels
-
-    def losses(self, logits: Tensor, targets: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        own = targets.reshape(mask.shape)
-        losses = F.cross_entropy(logits.flatten(0, 1), own.flatten(), reduction="none").view(mask.shape)
-        return losses, mask & (own != NOT_PREDICTED)
-
-    def predictions(self, targets: Tensor, mask: Tensor) -> int:
-        return int((mask & (targets != NOT_PREDICTED)).sum())
 
     def slopes(
         self, model: TextModel, logits: Tensor, tokens: Sequence[int], predicted: Sequence[int]
@@ -100,10 +85,7 @@ class TokenClassification(TextTask):
         self, slope: Tensor, logits: Tensor, tokens: Sequence[int], sentences: int | None
     ) -> tuple[Label | None, float | None]:
         """Only the class that a token has is pulled up. A token without a tag pulls nothing."""
-        pulls, tags = slope[0].min(dim=-1)
-        own = logits[0].softmax(dim=-1).gather(1, tags[:, None])[:, 0].to(pulls)
-        shares = -pulls / (1 - own).clamp_min(1e-12)
-        tagged = shares > CLEAR * shares.max()
+        tags, shares, tagged = pulled_up(slope, logits)
         return tuple(tags[tagged].tolist()), float(shares[tagged].sum())
 
 
