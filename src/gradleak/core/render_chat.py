@@ -13,6 +13,7 @@ import re
 import sys
 from typing import Any, TypedDict
 
+from gradleak.core.output import say
 from gradleak.core.process_limits import limit
 
 # What rendering may take beyond the libraries.
@@ -112,8 +113,7 @@ def main() -> None:
     request: Request = json.loads(raw)
     limit(MOST_MEMORY + 8 * len(raw), request["seconds"], 0)
     try:
-        answers = render(request)
-        sys.stdout.write(json.dumps(answers))
+        say(json.dumps(render(request)))
     except MemoryError:
         sys.exit("it needs more memory than a conversation should")
     except RecursionError:

@@ -40,6 +40,8 @@ class _Check:
         family = self.family
         if family.name != config.model_type:
             self._wrong(f"it is of models of type {family.name!r}, and this one is of type {config.model_type!r}")
+        if family.sides:  # what each of two sides sees cannot be told from what goes in and comes out
+            return
         lacking = [role for role in ROLES if role not in family.roles]
         if lacking:
             self._wrong(f"its roles lack {lacking[0]}")
