@@ -30,7 +30,8 @@ SLOW = {
     "test_page", "test_fuzz", "test_contract", "test_recipes", "test_map", "test_image_verdict",
     "test_image_flow", "test_defended", "test_film", "test_auto", "test_convert", "test_update",
     "test_further_families", "test_unlisted_families", "test_image_models", "test_tasks", "test_long_texts",
-    "test_pairs_end_to_end", "test_image_exact", "test_soft", "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
+    "test_pairs_end_to_end", "test_image_exact", "test_soft",
+    "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
 }  # fmt: skip
 
 
