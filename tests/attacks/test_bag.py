@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from tiny import TEXTS, secret_of, tiny_model
+from tiny import TEXTS, secret_of, tiny_model, tiny_module, tiny_tokenizer
 
-from gradleak import Client, GradleakError, TextModel, attack, audit
+from gradleak import Client, GradleakError, TextModel, attack, audit, load_model, load_update
 from gradleak.data.texts import Row
 
 
@@ -70,3 +72,16 @@ def test_an_audit_scores_the_bag(tiny_bert: TextModel) -> None:
     blind = {"spans": False}
     frozen = audit(tiny_bert, data=rows, attack="bag", options=blind, batch_size=3, trials=1, defenses=["frozen"])
     assert (frozen.found["bag recall"].mean, frozen.found["bag precision"].mean) == (0, 0)
+
+
+def test_a_mapped_update_gives_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model whose output layer is its token embedding, too."""
+    module = tiny_module("llama", "causal-lm", len(tiny_tokenizer("llama")), 2, 64, 0)
+    module.config.tie_word_embeddings = True
+    module.tie_weights()
+    model = load_model(module, tokenizer=tiny_tokenizer("llama"), task="causal-lm")
+    update = Client(model).update(TEXTS[:1])
+    monkeypatch.setattr("gradleak.core.tensor_files.MAPPED_FROM", 0)
+    mapped = load_update(update.save(tmp_path), model)
+    (here,), (there,) = attack(update, model, "bag"), attack(mapped, model, "bag")
+    assert here.bag == there.bag

@@ -100,3 +100,11 @@ def test_large_files_are_mapped_and_checked(tmp_path, monkeypatch, value):
     assert isinstance(opened, MappedTensors)
     assert opened.finite
     assert opened["a"].tolist() == [1.0] * 4
+
+
+def test_a_mapped_tensor_that_is_held_is_the_same_one_again(tmp_path):
+    """`bag` asks whether the output layer and the token embedding are one: it took a tied table for two."""
+    save_file({"a": torch.randn(3, 2)}, tmp_path / "x.safetensors")
+    mapped = MappedTensors(tmp_path / "x.safetensors")
+    held = mapped["a"]
+    assert mapped.get("a") is held

@@ -8,6 +8,7 @@ import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -139,9 +140,14 @@ class MappedTensors(Mapping[str, Tensor]):
         self._places = _places(path, types)
         with path.open("rb") as stream:
             self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._in_use: WeakValueDictionary[str, Tensor] = WeakValueDictionary()
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.as_saved(name).float()
+        """As long as somebody holds a tensor, its name gives the same one, as in a dictionary."""
+        tensor = self._in_use.get(name)
+        if tensor is None:
+            tensor = self._in_use[name] = self.as_saved(name).float()
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, place in self._places.items() if place.dtype in FLOATS)
