@@ -44,7 +44,7 @@ def texts_of(found):
 def test_runs_on_every_family(tiny, name):
     labels = [0, 1] if tiny.task == "classification" else None
     update = Client(tiny, ALL_KNOWN).update(TEXTS[:2], labels)
-    (found,) = attack(update, tiny, name, **POLISHED)
+    (found,) = attack(update, tiny, name, **QUICK)
     lengths = [n - len(tiny.prefix) - len(tiny.suffix) for n in tiny.encode(TEXTS[:2]).lengths]
     assert [len(s.tokens) for s in found.sentences] == lengths
     assert found.status == "completed"
@@ -250,7 +250,7 @@ def test_lamp_recovers_words_of_a_real_model(minilm):
     """A short search on real weights already finds most of a short sentence's words."""
     text = "The patient died."
     update = Client(minilm, ALL_KNOWN).update([text], [1])
-    options = {"steps": 60, "lr": 0.05, "init_draws": 10, "candidates": 24, "discrete_every": 15, "polish": 0}
+    options = {"steps": 30, "lr": 0.05, "init_draws": 5, "candidates": 8, "discrete_every": 15, "polish": 0}
     (found,) = attack(update, minilm, "lamp-cos", **options)
     assert {"patient", "died"} <= set(found.bag)
 
