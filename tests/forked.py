@@ -1,7 +1,7 @@
 """`python -m module ...` in a fork of this process, which has imported torch before: milliseconds, not seconds.
 
-It has what `subprocess` has as far as `gradleak.core.foreign` uses it. The process is one of its own all the same, with
-limits of its own, and its `main` is the one that is shipped.
+It has what `subprocess` has as far as `gradleak.core.foreign` uses it. The process is one of its own all the same,
+with limits of its own, and its `main` is the one that is shipped.
 """
 
 from __future__ import annotations

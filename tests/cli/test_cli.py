@@ -171,7 +171,7 @@ def test_ctrl_c_keeps_the_best_so_far(folder, captured, tmp_path):
 
 def forked(place, *words):
     """The command in this process, which is to end with it; what it says goes to files."""
-    sys.stdout, sys.stderr = (open(place / name, "w", encoding="utf-8") for name in ("stdout", "stderr"))
+    sys.stdout, sys.stderr = ((place / name).open("w", encoding="utf-8") for name in ("stdout", "stderr"))
     sys.argv = ["gradleak", *map(str, words)]
     main()
 

@@ -46,6 +46,7 @@ class Scaled(Defense):
         return {name: 2 * tensor for name, tensor in tensors.items()}
 """
 
+
 def every_experiment(place: Path) -> None:
     """All of them in turn, as in an interpreter that was just started there."""
     os.chdir(place)
