@@ -53,7 +53,7 @@ def test_every_attack_answers_or_says_why_not(task: str, known: tuple[str, ...])
         for size, update in updates.items():
             options = QUICK if name in MATCHING else {}
             try:
-                limit = Budget() if name in MATCHING else Budget(seconds=0.1)
+                limit = Budget() if name in MATCHING else Budget(seconds=0.2)
                 (found,) = attack(update, model, name, budget=limit, **options)
             except GradleakError as error:
                 assert "\n" not in str(error)
