@@ -22,9 +22,9 @@ EDGE = 1.02
 def noise_level(update: Update, model: TextModel) -> float:
     """The standard deviation of noise on every entry, 0 if the spectra show none.
 
-    A gradient's matrices have as many directions as the batch has tokens; the rest of their spectrum is noise. Where a
-    batch has more tokens than a matrix has directions there is no rest. But noise is on every entry, and most tokens
-    are in no batch: usual rows of the token embedding have no more than it.
+    A gradient's matrices have as many directions as the batch has tokens; the rest of their spectrum is noise. Where
+    a batch has more tokens than a matrix has directions there is no rest. But noise is on every entry, and most
+    tokens are in no batch: usual rows of the token embedding have no more than it.
     """
     levels = []
     count = len(model.adapter.parts)

@@ -55,7 +55,8 @@ def inverted(matrix: Tensor, noise: float = 0.0) -> Inverted:
     tall = (matrix.T if wide else matrix).double()
     squares, vectors = torch.linalg.eigh(tall.T @ tall)
     edge = noise * (tall.shape[0] ** 0.5 + tall.shape[1] ** 0.5)
-    kept = squares.clamp_min(0).sqrt() > max(ROUNDING * float(squares[-1].clamp_min(1e-300)) ** 0.5, ABOVE_NOISE * edge)
+    sizes = squares.clamp_min(0).sqrt()
+    kept = sizes > max(ROUNDING * float(sizes[-1]), ABOVE_NOISE * edge, 1e-150)
     vectors, squares = vectors[:, kept], squares[kept]
     direction = tall @ (vectors / squares) @ vectors.T
     return Inverted((direction.T if wide else direction).to(matrix.dtype), int(kept.sum()))
