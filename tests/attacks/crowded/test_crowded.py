@@ -103,3 +103,9 @@ def test_only_matrices_of_layers_are_looked_at(model: TextModel, update: Update)
     names = held(model, update.tensors)
     assert names
     assert all(torch.is_tensor(update.tensors[name]) and update.tensors[name].dim() == 2 for name in names)
+
+
+def test_auto_asks_soft_where_no_span_shows(model: TextModel, update: Update) -> None:
+    (found,) = attack(update, model, "auto", seed=0)
+    assert {sentence.text for sentence in found.sentences if sentence.certified} == set(TEXTS)
+    assert {sentence.stage for sentence in found.sentences} == {"soft"}

@@ -65,7 +65,7 @@ class Soft(Attack):
 
     name = "soft"
     summary = (
-        "sentences of a language model's LoRA or covered update: soft spans of all layers, weighed on public text"
+        "sentences of a language model beyond the rank, LoRA or full: soft spans of all layers weighed on public text"
     )
     Options = SoftOptions
     options: SoftOptions
