@@ -31,7 +31,7 @@ from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # How much the volume must fall for a sentence to be taken out, and for each of its predictions.
-LEAST, LEAST_EACH = 6.0, 0.3
+LEAST, LEAST_EACH = 6.0, 1.0
 # Sentences by which the weight of a prediction is found, and after how many it is found anew.
 WEIGHED, REWEIGHED = 6, 4
 # Ends of a sentence that are tried, last tokens that are considered at each place, and how often other ends are.
@@ -97,7 +97,7 @@ class Reading:
         reader = Reader(attribution, leverages(spots_of(self.model, left), left), self.bag)
         wanted = max(4, self.sentences - len(self.volume.taken))
         first = beginnings(self.model, self.bag)
-        grown = grow(reader, self.judges, first, wanted, self.length, self.budget, self.show)
+        grown = grow(reader, self.judges, first, wanted, self.length - 1, self.budget, self.show)
         self._take(attribution, grown, keep)
 
     def _take(self, attribution: Attribution, grown: Sequence[Grown], keep: Callable[[Read], None]) -> None:
@@ -145,7 +145,8 @@ class Reading:
         best = self._least_left(self._ended(attribution, alike))
         for _ in range(LONGER):
             # A last token that is read leaves little of itself, so that sentences tend to end too soon.
-            other = self._least_left(self._other_ends(attribution, best[0]))
+            others = self._other_ends(attribution, best[0])
+            other = self._least_left(others) if others else best
             if other[1] <= best[1]:
                 break
             best = other
@@ -161,6 +162,8 @@ class Reading:
         along = self.judges.later.rough(labels_along(attribution, tokens, self.last))
         found = []
         for prefix, values in ((tokens[:-1], along[-2]), (tokens, along[-1])):
+            if len(prefix) == self.length:
+                continue
             likely = self.last[values.topk(min(LAST, len(values))).indices].tolist()
             found += [(*prefix, token) for token in likely if (*prefix, token) != tokens]
         return found
