@@ -83,7 +83,8 @@ def grow(
         known = labels[parents, columns]
         values = judges.at(size).value(known, levers)
         if size == 1:  # a first token is judged by nothing else
-            values = values + judges.second.before[0] * torch.tensor([first[alive[p].tokens[0]] for p in parents])
+            priors = torch.tensor([first[alive[p].tokens[0]] for p in parents.tolist()]).to(values)
+            values = values + judges.second.before[0] * priors
         grown = [
             Grown((*alive[parent].tokens, int(bag[column])), (*alive[parent].values, float(value)))
             for parent, column, value in zip(parents.tolist(), columns.tolist(), values, strict=True)
