@@ -19,7 +19,7 @@ GAP = 10.0
 SMALL = 1e-4
 # Once the noise is known, values so many times above the largest that noise gives are signal.
 ABOVE = 3.0
-# With fewer dimensions than this outside the span, or one in fifty, too much fits by chance.
+# With fewer dimensions than this outside the span, or one in fifty, wrong states may fit by chance.
 LEAST_OUTSIDE = 4
 # What counts as rounding in a spectrum, against its largest value.
 SPECTRUM_NOISE = 1e-6
@@ -68,14 +68,21 @@ class Span:
         return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
 
 
-def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool = False) -> Span | None:
+def span_of(
+    matrices: Sequence[Tensor],
+    before: Span | None = None,
+    narrow: bool = False,
+    rank: int | None = None,
+    outside: int | None = None,
+) -> Span | None:
     """The span of the rows of several (outputs, inputs) gradients of the same input; None if its rank does not show.
 
     Each is scaled to norm 1, so that none is lost beside another. The rank is where singular values fall most; below
     is rounding, whose level follows from the values there. If `before` is the span of
     the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
     leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and perhaps a weak
-    input with it.
+    input with it. `rank` is given where something else shows it. `outside` is the fewest dimensions that must be
+    left outside; fewer than usual serve only those who measure how often wrong states fit (`chance.py`).
 
     >>> inputs, output_gradients = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([output_gradients @ inputs])
@@ -89,23 +96,25 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool
     stacked = torch.cat(scaled)
     rows, width = stacked.shape
     sizes, directions = _decompose(stacked)
-    if before is None:
+    if rank is not None:
+        end: int | None = min(rank, len(sizes))
+    elif before is None:
         end = _end(sizes, float(sizes[0]))
     else:
         above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
         fall = _end(sizes[: above + 1], float(before.sizes[0])) if narrow else None
         end = fall or above or None
-    outside = len(directions) - (end or 0)
-    if end is None or end == len(sizes) or outside < least_outside(width):
+    left = len(directions) - (end or 0)
+    if end is None or end == len(sizes) or left < (least_outside(width) if outside is None else outside):
         return None
-    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * outside)).sqrt())
+    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * left)).sqrt())
     noise = noise if before is None else max(noise, before.noise)
     gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
     return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
 
 
 def least_outside(width: int) -> int:
-    """The dimensions outside a span without which it tells nothing."""
+    """The dimensions outside a span with which wrong states never fit it by chance, so that none need be measured."""
     return max(LEAST_OUTSIDE, width // 50)
 
 
