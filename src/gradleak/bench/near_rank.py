@@ -1,8 +1,8 @@
 """Batches that nearly fill a decoder's layers: `python -m gradleak.bench.near_rank --data FILE --out FILE.json`.
 
 Sentences of a JSON list are drawn by consecutive seeds until their states take all but a few of the model's
-dimensions. A client sends the gradient, and an attacker who knows the batch size reads it. The file keeps every batch,
-so that the same command goes on where it was ended.
+dimensions. A client sends the gradient, and an attacker who knows the batch size reads it. The file keeps every
+batch, so that the same command goes on where it was ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ NEAR = 8
 
 def drawn(texts: Sequence[str], model: TextModel, seed: int, near: int = NEAR) -> tuple[list[str], int]:
     """Sentences whose states leave 1 to `near` dimensions over, and how many; they are drawn in a random order."""
-    learned, chosen = model.adapter.positions is not None, []
+    learned = model.adapter.positions is not None
+    chosen: list[str] = []
     states: set[tuple[int, tuple[int, ...]]] = set()
     for text in random.Random(seed).sample(list(texts), len(texts)):
         (row,) = model.encode([text]).sentences()

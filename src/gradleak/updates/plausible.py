@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradleak.core.errors import GradleakError
 from gradleak.updates.client_rule import HALF, ClientRule, Precision
-from gradleak.updates.precision import DTYPES
 from gradleak.updates.manifest import Manifest
+from gradleak.updates.precision import DTYPES
 
 # The largest relative error of rounding a number.
 ROUNDING: dict[Precision, float] = {"fp64": 2.0**-53, "fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
