@@ -10,6 +10,7 @@ import torch
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
+from gradleak.attacks.exact.drifted import drifts, recover_drifted
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.growing import CHUNK, SIDE_BY_SIDE
@@ -68,6 +69,9 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
         outcome = recover_pairs(model, gradient, generator, budget, show)
     elif model.adapter.family.kind == "decoder":
         outcome = recover_decoder(model, gradient, budget, show)
+        if not outcome.complete and drifts(undone, model) and not budget.over:
+            drifted = recover_drifted(model, undone, budget, show)
+            outcome = drifted if drifted.sentences else outcome
     elif can_estimate(model, undone):
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:

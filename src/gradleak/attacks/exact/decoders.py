@@ -44,7 +44,7 @@ def grow(model: TextModel, update: Update, budget: Budget, show: Callable[[str],
     missing = not_in_update(update, [mixed])
     if missing:
         return Grown(outcome=Outcome(reasons=[missing]))
-    inputs, positions = input_span(model, update.tensors), _positions(model, update)
+    inputs, positions = input_span(model, update.tensors), positions_of(model, update)
     places = mixed_spans(model, update.tensors)
     if not places or (inputs is None and not_in_update(update, [first]) is None):
         # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
@@ -127,7 +127,7 @@ def _contribution(
     return find_contribution(model, kept, place.span, place.part, tokens, alone, evidence=evidence) if alone else None
 
 
-def _positions(model: TextModel, update: Update) -> range:
+def positions_of(model: TextModel, update: Update) -> range:
     """The positions that tokens may have: those the position table has a gradient for, if it was sent."""
     table = model.adapter.positions
     gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None

@@ -58,20 +58,25 @@ def telling(model: TextModel, places: Sequence[Place], tokens: Tensor, start: in
 
     Every state of the batch is tried with every token after it.
     """
-    draw = random.Random(0)
-    among = tokens.tolist()
-    made_up = [[draw.choice(among) for _ in range(MADE_UP_TOKENS)] for _ in range(MADE_UP)] if among else []
-    if not made_up or not places:
+    if not places or not len(tokens):
         return []
-    ids = torch.tensor(made_up, device=model.device)
-    where = torch.arange(start, start + MADE_UP_TOKENS, device=ids.device)[None]
-    with torch.no_grad():
-        states = Probe(model, [place.part for place in places])(
-            input_ids=ids, mask=torch.ones_like(ids), position_ids=where
-        )
-    false_ones = float(places[0].span.rank * len(among))
+    states = made_up_states(model, [place.part for place in places], tokens, start)
+    false_ones = float(places[0].span.rank * len(tokens))
     for count, (place, seen) in enumerate(zip(places, states, strict=True), start=1):
-        false_ones *= chance(place.span, seen[:, -1])
+        false_ones *= chance(place.span, seen)
         if false_ones <= NO_FALSE_ONE:
             return list(places[: max(2, count)])
     return []
+
+
+def made_up_states(model: TextModel, parts: Sequence[Part], tokens: Tensor, start: int = 0) -> list[Tensor]:
+    """What the parts, in the order they run, see last of prefixes of these tokens in any order: (prefixes, width).
+
+    Next to none of them is the beginning of a sentence.
+    """
+    draw, among = random.Random(0), tokens.tolist()
+    ids = torch.tensor([draw.choices(among, k=MADE_UP_TOKENS) for _ in range(MADE_UP)], device=model.device)
+    where = torch.arange(start, start + MADE_UP_TOKENS, device=ids.device)[None]
+    with torch.no_grad():
+        states = Probe(model, parts)(input_ids=ids, mask=torch.ones_like(ids), position_ids=where)
+    return [seen[:, -1] for seen in states]

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradleak.attacks.spans.candidates import TOLERANCE
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span, least_outside, span_of
 from gradleak.models.adapter import Part
@@ -81,10 +80,11 @@ def joint_span(
     narrow: bool = False,
     rank: int | None = None,
     outside: int | None = None,
+    wide: bool = False,
 ) -> Span | None:
     """The span of what these parts of the same input see, from those of them that an update holds."""
     matrices, seen_through = carried(tensors, parts)
-    span = span_of(matrices, before, narrow, rank, outside) if matrices else None
+    span = span_of(matrices, before, narrow, rank, outside, wide) if matrices else None
     return None if span is None else dataclasses.replace(span, map=seen_through)
 
 
@@ -177,6 +177,6 @@ class Certifier:
         energy = threshold = chance = 0.0
         for (_, span), states in zip(self.spans, seen, strict=True):
             energy += float(span.distances(states[0]).square().mean())
-            threshold += float((TOLERANCE * span.floors(states[0])).square().mean())
+            threshold += float(span.limits(states[0]).square().mean())
             chance += len(span.complement) / span.width
         return Certificate(energy, threshold, 0 < threshold < STRICT * chance)

@@ -23,15 +23,22 @@ ABOVE = 3.0
 LEAST_OUTSIDE = 4
 # What counts as rounding in a spectrum, against its largest value.
 SPECTRUM_NOISE = 1e-6
+# Directions of drift may fill all but one in so many dimensions.
+DRIFT_LEAVES = 8
 # A column this much smaller than the largest is of a dimension in which no input has anything.
 DEAD = 1e-9
+# A distance is noise up to so many times what noise is expected to give.
+TOLERANCE = 10.0
 # What rounding in fp32 leaves of a state computed once, relative to its size.
 STATE_ROUNDING = 3e-7
 
 
 @dataclass(frozen=True)
 class Span:
-    """An orthonormal basis of the span and of its complement, and how exactly they are known."""
+    """An orthonormal basis of the span and of its complement, and how exactly they are known.
+
+    `reach` is the distance up to which states count as inside where something else than rounding decides it.
+    """
 
     basis: Tensor
     complement: Tensor
@@ -40,6 +47,7 @@ class Span:
     gap: float
     scales: tuple[float, ...]
     map: Tensor | None = None
+    reach: float | None = None
 
     @property
     def rank(self) -> int:
@@ -67,6 +75,12 @@ class Span:
         weights = (self.unit(states.to(self.basis)) @ self.basis.T) / self.sizes
         return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
 
+    def limits(self, states: Tensor) -> Tensor:
+        """The distances up to which states count as inside."""
+        if self.reach is not None:
+            return torch.full(states.shape[:-1], self.reach, dtype=self.basis.dtype, device=states.device)
+        return TOLERANCE * self.floors(states)
+
 
 def span_of(
     matrices: Sequence[Tensor],
@@ -74,6 +88,7 @@ def span_of(
     narrow: bool = False,
     rank: int | None = None,
     outside: int | None = None,
+    wide: bool = False,
 ) -> Span | None:
     """The span of the rows of several (outputs, inputs) gradients of the same input; None if its rank does not show.
 
@@ -82,7 +97,8 @@ def span_of(
     the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
     leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and perhaps a weak
     input with it. `rank` is given where something else shows it. `outside` is the fewest dimensions that must be
-    left outside; fewer than usual serve only those who measure how often wrong states fit (`chance.py`).
+    left outside; fewer than usual serve only those who measure how often wrong states fit (`chance.py`). `wide` takes
+    whatever stands above rounding, where inputs that drifted leave no gap.
 
     >>> inputs, output_gradients = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([output_gradients @ inputs])
@@ -98,6 +114,8 @@ def span_of(
     sizes, directions = _decompose(stacked)
     if rank is not None:
         end: int | None = min(rank, len(sizes))
+    elif wide:
+        end = min(_standing(sizes, rows, width), width - width // DRIFT_LEAVES)
     elif before is None:
         end = _end(sizes, float(sizes[0]))
     else:
@@ -146,6 +164,15 @@ def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
         stacked = torch.linalg.qr(stacked, mode="r").R
     _, sizes, directions = torch.linalg.svd(stacked, full_matrices=True)
     return sizes, directions
+
+
+def _standing(sizes: Tensor, rows: int, width: int) -> int:
+    """How many values stand above rounding, as the smallest shows it, and above a millionth of the largest.
+
+    Noise alone has values from its size times (root of rows - root of width) to its size times their sum.
+    """
+    ratio = (rows**0.5 + width**0.5) / max(rows**0.5 - width**0.5, 1.0)
+    return int((sizes > max(ratio * float(sizes[-1]), SPECTRUM_NOISE * float(sizes[0]))).sum())
 
 
 def _end(sizes: Tensor, largest: float) -> int | None:
