@@ -17,7 +17,6 @@ from torch import Tensor
 from gradleak.attacks.spans.certify import Place, joint_span, mixed_places, shows_every_token
 from gradleak.attacks.spans.chance import chance
 from gradleak.attacks.spans.probe import Probe
-from gradleak.attacks.spans.spans import Span
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
@@ -32,25 +31,22 @@ MADE_UP, MADE_UP_TOKENS = 1024, 4
 def nearly_full_places(model: TextModel, tensors: Mapping[str, Tensor]) -> list[Place]:
     """The places of an update whose spans leave few dimensions over, in the order they run; none if no rank shows.
 
-    Every state is a dimension wherever tokens are mixed, so all have the rank that most of them show.
+    Every state is a dimension wherever tokens are mixed. A state that rounding covers in a place lowers the rank
+    there, and would be taken for wrong: the largest rank that two places show is right, and these are given.
     """
     layers = [layer for layer in range(len(model.adapter.parts)) if shows_every_token(model, layer)]
-    found: list[tuple[Part, list[Part], Span | None]] = []
+    looked, found = 0, []
     for _, parts in mixed_places(model, layers):
         held = [part for part in parts if part.carrier(tensors) is not None]
         if held:
-            found.append((held[0], parts, joint_span(tensors, parts, outside=1)))
-        if len(found) == MOST_PLACES or (len(found) == FIRST_PLACES and not any(span for *_, span in found)):
+            looked += 1
+            span = joint_span(tensors, parts, outside=1)
+            found += [] if span is None else [Place(held[0], span)]
+        if looked == MOST_PLACES or (looked == FIRST_PLACES and not found):
             break
-    ranks = Counter(span.rank for *_, span in found if span is not None)
-    if not ranks:
-        return []
-    rank = max(ranks, key=lambda each: (ranks[each], each))
-    spans = [
-        (part, span if span is not None and span.rank == rank else joint_span(tensors, parts, rank=rank, outside=1))
-        for part, parts, span in found
-    ]
-    return [Place(part, span) for part, span in spans if span is not None]
+    ranks = Counter(place.span.rank for place in found)
+    rank = max((each for each, places in ranks.items() if places > 1), default=0)
+    return [place for place in found if place.span.rank == rank]
 
 
 def telling(model: TextModel, places: Sequence[Place], tokens: Tensor, start: int) -> list[Place]:

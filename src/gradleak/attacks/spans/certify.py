@@ -78,13 +78,12 @@ def joint_span(
     parts: Sequence[Part],
     before: Span | None = None,
     narrow: bool = False,
-    rank: int | None = None,
     outside: int | None = None,
     wide: bool = False,
 ) -> Span | None:
     """The span of what these parts of the same input see, from those of them that an update holds."""
     matrices, seen_through = carried(tensors, parts)
-    span = span_of(matrices, before, narrow, rank, outside, wide) if matrices else None
+    span = span_of(matrices, before, narrow, outside, wide) if matrices else None
     return None if span is None else dataclasses.replace(span, map=seen_through)
 
 

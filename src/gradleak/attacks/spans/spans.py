@@ -86,7 +86,6 @@ def span_of(
     matrices: Sequence[Tensor],
     before: Span | None = None,
     narrow: bool = False,
-    rank: int | None = None,
     outside: int | None = None,
     wide: bool = False,
 ) -> Span | None:
@@ -96,9 +95,9 @@ def span_of(
     is rounding, whose level follows from the values there. If `before` is the span of
     the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
     leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and perhaps a weak
-    input with it. `rank` is given where something else shows it. `outside` is the fewest dimensions that must be
-    left outside; fewer than usual serve only those who measure how often wrong states fit (`chance.py`). `wide` takes
-    whatever stands above rounding, where inputs that drifted leave no gap.
+    input with it. `outside` is the fewest dimensions that must be left outside; fewer than usual serve only those
+    who measure how often wrong states fit (`chance.py`). `wide` takes whatever stands above rounding, where inputs
+    that drifted leave no gap.
 
     >>> inputs, output_gradients = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([output_gradients @ inputs])
@@ -112,10 +111,8 @@ def span_of(
     stacked = torch.cat(scaled)
     rows, width = stacked.shape
     sizes, directions = _decompose(stacked)
-    if rank is not None:
-        end: int | None = min(rank, len(sizes))
-    elif wide:
-        end = min(_standing(sizes, rows, width), width - width // DRIFT_LEAVES)
+    if wide:
+        end: int | None = min(_standing(sizes, rows, width), width - width // DRIFT_LEAVES)
     elif before is None:
         end = _end(sizes, float(sizes[0]))
     else:
