@@ -106,7 +106,8 @@ class Reason(BaseModel):
     def _why_no_gap(self) -> str:
         """Too many tokens are a cause only where they are not ruled out: then `most` says how many there can be.
 
-        They would all stand above rounding, so fewer that do (`standing`) are no sign of them.
+        After several local steps they are not a cause either: how many values stand above rounding (`standing`) then
+        is a matter of the steps.
         """
         limit, most = self.numbers["limit"], self.numbers.get("most")
         named = f"{enumerated(self.causes)} can hide the rank" if self.causes else ""

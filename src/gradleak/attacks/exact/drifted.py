@@ -131,9 +131,10 @@ def _places(model: TextModel, update: Update) -> list[Place]:
 
 
 def _some_inputs(model: TextModel) -> Tensor:
-    """What the first layer sees of tokens of the whole vocabulary, next to none of which is in the batch."""
-    step = max(1, model.vocabulary_size // SOME_TOKENS)
-    return first_inputs(model, torch.arange(0, model.vocabulary_size, step, device=model.device), 1)[:, 0]
+    """Means of what the first layer sees of two tokens: like an input, but next to never in the span of the batch."""
+    draw = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.vocabulary_size, (2 * SOME_TOKENS,), generator=draw).to(model.device)
+    return first_inputs(model, tokens, 1)[:, 0].view(2, SOME_TOKENS, -1).mean(dim=0)
 
 
 def _with_reach(span: Span | None, wrong: Tensor, rate: float = PASSING_TOKENS) -> Span | None:

@@ -60,17 +60,14 @@ def rank_hidden(update: Update, model: TextModel, parts: Sequence[Part]) -> Reas
     most = most_tokens(update, model)
     if most is not None and most <= limit - least_outside(matrix.shape[1]):
         numbers["most"] = most
-    standing = int((sizes > _rounding(update, model, carrier)).sum())
-    if update.manifest.client.local and standing < limit:
-        numbers["standing"] = standing
+    if update.local_steps > 1:
+        numbers["standing"] = int((sizes > _rounding(update, model, carrier)).sum())
     return Reason(kind="no-gap", about=carrier.name, numbers=numbers)
 
 
 def _rounding(gradient: Update, model: TextModel, carrier: Carrier) -> float:
     """The largest singular value that rounding alone gives the gradient of weights that local steps moved."""
     rule = gradient.manifest.client
-    if not rule.local:
-        return 0.0
     rates = rule.rates(gradient.sentences_per_client)
     gaps = spacing(trained(model.parameters()[carrier.name], rule))
     error = float((gaps.square().mean() * len(rates) / 12).sqrt()) / max(sum(gradient_weights(rule, rates)), 1e-300)
