@@ -145,15 +145,15 @@ def test_training_in_bf16_is_that_of_a_model_in_bf16(model: TextModel) -> None:
 
 def test_training_in_fp64_moves_by_the_whole_gradient_however_small(model: TextModel) -> None:
     """Steps that fp32 would round away arrive, unless the wire rounds them away."""
-    texts, steps = ["Rosa moved to ward six."], "lr=1e-12,precision=fp64"
-    gradient = Client(model).update(texts).tensors
-    exact = Client(model, client=f"fedavg:{steps},wire=fp64").update(texts).tensors
-    for name, tensor in exact.items():
-        torch.testing.assert_close(1e12 * tensor, gradient[name], rtol=1e-2, atol=1e-4 * float(gradient[name].norm()))
-    rounded = Client(model, client=f"fedavg:{steps}").update(texts).tensors
-    assert (
-        sum(int((tensor != 0).sum()) for tensor in rounded.values()) < sum(t.numel() for t in rounded.values()) / 10
+    steps = f"batch={len(MORE)},lr=1e-9,precision=fp64"
+    gradient, exact, rounded = (
+        sent(model, rule) for rule in ("fedsgd", f"fedavg:{steps},wire=fp64", f"fedavg:{steps}")
     )
+    for name, tensor in exact.items():
+        off = 1e-6 + 1e-4 * float(gradient[name].norm())
+        torch.testing.assert_close(1e9 * tensor, gradient[name], rtol=1e-3, atol=off)
+    still = sum(int((tensor == 0).sum()) for tensor in rounded.values())
+    assert still > 0.9 * sum(tensor.numel() for tensor in rounded.values())
 
 
 def test_what_did_not_move_in_bf16_shows_a_zero(model: TextModel) -> None:

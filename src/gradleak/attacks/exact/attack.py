@@ -38,10 +38,14 @@ class Exact(Attack):
     at_once = 1
 
     def memory_needed(self, update: Update, model: TextModel) -> int:
-        """The gradients of a layer in float64, scaled, stacked and decomposed, and candidates side by side."""
+        """The gradients of a layer in float64, scaled, stacked and decomposed, and candidates side by side.
+
+        After several local steps there is a second model, at other weights.
+        """
         parameters = model.parameters()
         names = {name for part in model.adapter.parts[0].values() for name in part.tensor_names} & set(update.tensors)
         spans = 3 * 8 * sum(parameters[name].numel() for name in names)
+        spans += 4 * sum(each.numel() for each in parameters.values()) if update.local_steps > 1 else 0
         if model.adapter.family.kind != "decoder":
             return spans
         heads = int(getattr(model.module.config, "num_attention_heads", 1))
