@@ -146,22 +146,24 @@ def unexplained(model: TextModel, tensors: Mapping[str, Tensor], part: Part, gro
     carrier = part.carrier(tensors)
     if carrier is None or not grown:
         return 1.0
-    states = []
-    for prefix in grown:
-        ids = torch.tensor([prefix.tokens], device=model.device)
-        with torch.no_grad():
-            states.append(Probe(model, [part])(input_ids=ids, mask=torch.ones_like(ids))[0][0].double())
-    basis = torch.linalg.qr(torch.cat(states).T).Q
+    states = torch.cat([_seen(model, [part], prefix)[0] for prefix in grown]).double()
+    states = states if carrier.map is None else states @ carrier.map.double().T
+    basis = torch.linalg.qr(states.T).Q
     matrix = carrier.matrix.double()
     return float((matrix - (matrix @ basis) @ basis.T).norm() / matrix.norm())
 
 
 def _unproved(model: TextModel, judges: Sequence[Place], prefix: Prefix) -> Certificate:
     """How far a sentence's states are from the spans, and how far they may be."""
-    ids = torch.tensor([prefix.tokens], device=model.device)
-    with torch.no_grad():
-        seen = Probe(model, [place.part for place in judges])(input_ids=ids, mask=torch.ones_like(ids))
-    pairs = list(zip(judges, seen, strict=True))
-    energy = sum(float(place.span.distances(states[0]).square().mean()) for place, states in pairs)
-    threshold = sum(float(place.span.limits(states[0]).square().mean()) for place, states in pairs)
+    pairs = list(zip(judges, _seen(model, [place.part for place in judges], prefix), strict=True))
+    energy = sum(float(place.span.distances(states).square().mean()) for place, states in pairs)
+    threshold = sum(float(place.span.limits(states).square().mean()) for place, states in pairs)
     return Certificate(energy, threshold, strict=False)
+
+
+def _seen(model: TextModel, parts: Sequence[Part], prefix: Prefix) -> list[Tensor]:
+    """What the parts see of a prefix, (tokens, width) each."""
+    ids = torch.tensor([prefix.tokens], device=model.device)
+    where = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
+    with torch.no_grad():
+        return [seen[0] for seen in Probe(model, parts)(input_ids=ids, mask=torch.ones_like(ids), position_ids=where)]
