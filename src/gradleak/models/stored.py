@@ -152,7 +152,7 @@ def _linear(self: nn.Linear, states: Tensor) -> Tensor:
 
 
 def _pieces(module: nn.Linear, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """The weight in a type: in pieces of its rows where all of it, as of an output layer, would be too much at once."""
+    """The weight in a type: in pieces of rows where all of it, as of an output layer, would be too much at once."""
     saved = weight_as_saved(module)
     rows = PIECE // module.in_features
     if saved.dtype == torch.uint8 or len(saved) <= rows:
