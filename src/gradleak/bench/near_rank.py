@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rouge_score.rouge_scorer import RougeScorer
-
 from gradleak.attacks.exact.growing import Prefix
 from gradleak.attacks.run import attack
 from gradleak.clients.text import Client
@@ -25,6 +23,7 @@ from gradleak.core.output import say
 from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import format_interval, mean_interval
+from gradleak.scoring.text import rouge
 from gradleak.updates.update import Update
 
 # Rules were chosen on seeds below this one.
@@ -53,10 +52,8 @@ def measured(model: TextModel, update: Update, texts: Sequence[str], seed: int, 
     (found,) = attack(update, model, "exact", seed=seed, budget=budget)
     own = [model.content(row) for row in model.encode(list(texts)).sentences()]
     returned = [sentence.tokens for sentence in found.sentences]
-    scorer = RougeScorer(["rouge1"])
     best = [
-        max((scorer.score(text, sentence.text)["rouge1"].fmeasure for sentence in found.sentences), default=0.0)
-        for text in texts
+        max((rouge(text, sentence.text)["rouge1"] for sentence in found.sentences), default=0.0) for text in texts
     ]
     return {
         "seed": seed,
@@ -65,7 +62,7 @@ def measured(model: TextModel, update: Update, texts: Sequence[str], seed: int, 
         "given": len(returned),
         "certified": sum(sentence.certified for sentence in found.sentences),
         "certified_wrong": sum(s.certified and s.tokens not in own for s in found.sentences),
-        "rouge_1": [round(100 * value, 1) for value in best],
+        "rouge_1": [round(value, 1) for value in best],
         "seconds": round(found.seconds, 1),
         "status": found.status,
         "notes": found.notes,
