@@ -10,6 +10,7 @@ import torch
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
+from gradleak.attacks.exact.dropout import drops_inputs, recover_dropped
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.growing import CHUNK, SIDE_BY_SIDE
@@ -68,6 +69,8 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
         outcome = recover_pairs(model, gradient, generator, budget, show)
     elif model.adapter.family.kind == "decoder":
         outcome = recover_decoder(model, gradient, budget, show)
+    elif drops_inputs(model, gradient):
+        outcome = recover_dropped(model, gradient, generator, budget, show)
     elif can_estimate(model, undone):
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:
