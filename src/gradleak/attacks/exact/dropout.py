@@ -27,7 +27,7 @@ ROW_NOISE = 1e-6
 
 
 def drops_inputs(model: TextModel, update: Update) -> bool:
-    """Whether the client's dropout hid a part of what the first layer saw, and the update shows which tokens it read."""
+    """Whether dropout hid a part of what the first layer saw, and the update shows which tokens it read."""
     adapter = model.adapter
     dropped = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.module.modules())
     if update.manifest.client.mode != "train" or not dropped or adapter.positions is None:

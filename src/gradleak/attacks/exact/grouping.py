@@ -1,13 +1,14 @@
 """Which inputs of a first layer stood in one sentence: those whose keys explain one another's queries.
 
 The gradient at a token's query is a combination of differences between the keys of its own sentence, head by head:
-scores only count against one another, and only within the sentence. Dropout of the attention changes the numbers of this
-combination and nothing else. So a sentence is a set of inputs, one for each position, in which the gradient of every query
-lies in the span of these differences.
+scores only count against one another, and only within the sentence. Dropout of the attention changes the numbers of
+this combination and nothing else. So a sentence is a set of inputs, one for each position, in which the gradient of
+every query lies in the span of these differences.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -38,7 +39,9 @@ class Grouping:
         states = torch.stack([each.state for each in inputs])
         key, heads = model.adapter.parts[0]["key"], int(model.module.config.num_attention_heads)
         # What is added to all keys, and the factor of dropout, make no difference to the span of their differences.
-        self.keys = (states @ key.of(key.module.weight.detach()).to(states).T).unflatten(1, (heads, -1))
+        self.keys = (states @ key.of(key.module.get_parameter("weight").detach()).to(states).T).unflatten(
+            1, (heads, -1)
+        )
         slopes = (query_gradient.to(states) @ torch.linalg.pinv(states)).T
         self.slopes = (slopes / slopes.norm(dim=1, keepdim=True).clamp_min(1e-300)).unflatten(1, (heads, -1))
         self.tokens = [each.token for each in inputs]
@@ -55,7 +58,7 @@ class Grouping:
         """
         width = self.keys.shape[2]
         chance = 1.0 if self.alone else max(0, width - length + 1) / width
-        return Certificate(energy, EXPLAINED, complete and EXPLAINED < STRICT * chance)
+        return Certificate(energy, EXPLAINED, complete and STRICT * chance > EXPLAINED)
 
     def sentences(self, generator: torch.Generator, budget: Budget) -> Iterator[tuple[list[int], float]]:
         """The inputs of each sentence in order, with its energy; when no more are explained, the likeliest."""
@@ -136,5 +139,5 @@ class Grouping:
 def _lengths(columns: Columns, shortest: int) -> list[int]:
     """Of the sentences that are left: as many end at a position as inputs are fewer at the next."""
     counts = [len(columns.get(position, ())) for position in range(max(columns, default=-1) + 2)]
-    ends = {n + 1: max(0, own - after) for n, (own, after) in enumerate(zip(counts, counts[1:], strict=False))}
+    ends = {n + 1: max(0, own - after) for n, (own, after) in enumerate(itertools.pairwise(counts))}
     return sorted((length for length in Counter(ends).elements() if length > shortest), reverse=True)

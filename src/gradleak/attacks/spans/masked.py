@@ -1,10 +1,10 @@
 """What a first layer saw of tokens through dropout: which tokens, where, and which of their entries were dropped.
 
 Dropout sets some entries of an input to zero, so it lies in the span of the gradient only with its mask, which nobody
-knows. But it is a vector of the span all of whose entries are either zero or those of the token at its place. Most are
-kept, so the combination of the basis that agrees with the token in as many entries as possible is the masked input. It is
-found by least squares that trust entries less the farther off they are, and proved by rounding its mask: the token's
-input under it must lie in the span.
+knows. But it is a vector of the span all of whose entries are either zero or those of the token at its place. Most
+are kept, so the combination of the basis that agrees with the token in as many entries as possible is the masked
+input. It is found by least squares that trust entries less the farther off they are, and proved by rounding its mask:
+the token's input under it must lie in the span.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
 # Rounds of least squares, in which misses count less and less by their size, down to a share of what is usual.
-ROUNDS, SOFTER, SHARPEST = 40, 0.7, 1e-5
-# Entries are trusted by a power of their misses. With -1 the sum of misses is made least, which finds an input that is
-# there once; below that few large ones are preferred to many small ones, which decides among copies.
+ROUNDS, SOFTER, SHARPEST = 20, 0.6, 1e-5
+# Entries are trusted by a power of their misses. With -1 the sum of misses is made least, which finds an input that
+# is there once; below that few large ones are preferred to many small ones, which decides among copies.
 SUM, FEW = -1.0, -1.5
-# Another copy of an input must keep what those found before dropped, in the mean, for so many rounds, counting so much
-# more than a trusted entry.
-APART_ROUNDS, APART = 20, 1e3
+# Another copy of an input must keep what those found before dropped, in the mean, for so many rounds; that counts so
+# much more than a trusted entry.
+APART_ROUNDS, APART = 10, 1e3
 # Attempts in a row that may find no further input.
 ATTEMPTS = 6
 # An entry agrees if it is so near zero or the token's own, against the usual entry; inputs with this share of such
 # entries are tried again from other starts.
 NEAR, WORTH = 0.02, 0.6
-# An entry of the token's own so much larger than the usual one shows whether it was dropped.
-CLEAR = 0.1
+# Rounds of fitting to masks, and how far off entries may be when it begins, against what is usual.
+ROUNDINGS, ROUGH = 15, 0.05
 # Inputs of which more is dropped than this are taken for chance: with nothing kept, any would lie in the span.
 MOST_DROPPED = 0.5
 # What makes least squares solvable, against the usual of its matrix.
@@ -111,10 +111,7 @@ class _MaskSearch:
         usual = states.square().mean(dim=1, keepdim=True).sqrt()
         agrees = torch.minimum(seen.abs(), (seen - states).abs()) < NEAR * usual
         self._near[rows] |= agrees.double().mean(dim=1) > WORTH
-        # Small entries are told apart by what the clear ones say of the combination.
-        clear = (agrees & (states.abs() > CLEAR * usual)).to(states)
-        kept = (seen - states).abs() < seen.abs()
-        kept = torch.where(clear.bool(), kept, _nearer(self.span.basis, states, states * kept, clear))
+        kept = _rounded(self.span.basis, states, seen)
         masked = states * kept
         fits = self.span.distances(masked) <= TOLERANCE * self.span.floors(masked)
         fits &= kept.double().mean(dim=1) > 1 - MOST_DROPPED
@@ -124,9 +121,13 @@ class _MaskSearch:
                 own.append(kept[number])
 
 
-def _nearer(basis: Tensor, states: Tensor, targets: Tensor, trust: Tensor) -> Tensor:
-    """Which entries are nearer to the states' own than to zero, in the vectors of the span nearest to the targets."""
-    seen = _least_squares(basis, targets, trust)
+def _rounded(basis: Tensor, states: Tensor, seen: Tensor) -> Tensor:
+    """Which entries are kept: each round fits the vectors of the span to what they are nearest to, own or zero."""
+    usual, softness = states.abs().mean(dim=1, keepdim=True), ROUGH
+    for _ in range(ROUNDINGS):
+        nearest = torch.where((seen - states).abs() < seen.abs(), states, 0.0)
+        seen = _least_squares(basis, nearest, ((seen - nearest).abs() / usual + softness) ** SUM)
+        softness = max(SOFTER * softness, SHARPEST)
     return (seen - states).abs() < seen.abs()
 
 
