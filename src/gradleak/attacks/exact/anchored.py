@@ -2,8 +2,9 @@
 
 At such a token, an anchor, a guess at its whole sentence can be tested by the first layer alone
 (`spans/first_layer.py`), whatever else is in the batch. From random sentences tokens are exchanged until the test is
-passed. What passes is proved by its own gradient: the anchor's row of the token embedding must be exactly the one that
-the update holds, which depends on every token of the sentence through the whole model, on its label and on its weight.
+passed. What passes is proved by its own gradient: the anchor's row of the token embedding must be exactly the one
+that the update holds, which depends on every token of the sentence through the whole model, on its label and on its
+weight.
 """
 
 from __future__ import annotations

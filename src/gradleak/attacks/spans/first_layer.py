@@ -71,7 +71,8 @@ class FirstLayer:
         self.spread = (sums.var(dim=-1, unbiased=False) + norm.eps).sqrt()  # (positions, tokens)
         self.normal = (sums - sums.mean(dim=-1, keepdim=True)) / self.spread[..., None]
         inputs = scale * self.normal + shift
-        known = torch.cat([scale * (each - each.mean(dim=1, keepdim=True)) for each in (own, places)] + [shift[None]])
+        vectors = [scale * (each - each.mean(dim=1, keepdim=True)) for each in (own, places)]
+        known = torch.cat([*vectors, shift[None]] if bool(shift.any()) else vectors)
         sizes = torch.linalg.svdvals(known)
         independent = len(known) <= known.shape[1] and bool(sizes[-1] > LEAST_INDEPENDENT * sizes[0])
         inverse = torch.linalg.pinv(known)
