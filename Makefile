@@ -13,11 +13,11 @@ demo: assets
 	$(BIN)/gradleak demo
 
 test: assets
-	$(BIN)/pytest -n auto --maxprocesses 4
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 # For daily work: tiny models, no commands in processes of their own, no real weights.
 test-fast: setup
-	$(BIN)/pytest -n auto --maxprocesses 4 -m "not slow" tests --ignore=tests/updates/integrations
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow" tests --ignore=tests/updates/integrations
 
 test-integrations: $(INTEGRATIONS)/ready
 	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations

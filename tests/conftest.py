@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from hypothesis import settings
@@ -46,6 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that a test leaves in a call which nothing ends must not end the process with the next command."""
     monkeypatch.setattr("gradleak.core.supervision._left_behind", [])
+
+
+@pytest.fixture(autouse=True)
+def foreign_files_in_a_fork(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of others are read in a process of its own, which takes two seconds to import torch; a fork has it."""
+    if request.node.get_closest_marker("own_process") is None:
+        monkeypatch.setattr("gradleak.core.foreign.subprocess", forked)
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,8 @@ def test_all_attacks_are_tried() -> None:
 @pytest.mark.parametrize("known", [(), ("batch_size",), ALL_KNOWN], ids=["blind", "size", "all"])
 def test_every_attack_answers_or_says_why_not(task: str, known: tuple[str, ...]) -> None:
     model = model_of(task)
-    updates = {n: Client(model, known).update(TEXTS[:n], labels_of(model, TEXTS[:n]), secret_of(n)) for n in (1, 2)}
+    sizes = (2,) if known == ("batch_size",) else (1, 2)  # one sentence of which the number is known is nearly blind
+    updates = {n: Client(model, known).update(TEXTS[:n], labels_of(model, TEXTS[:n]), secret_of(n)) for n in sizes}
     for name in ATTACKS.names():
         for size, update in updates.items():
             options = QUICK if name in MATCHING else {}

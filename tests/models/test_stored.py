@@ -141,3 +141,16 @@ def test_nan_in_a_mapped_checkpoint_is_refused(saved, lora):
     model.tokenizer.save_pretrained(folder)
     with pytest.raises(GradleakError, match=r"'model.norm.weight' holds NaN"):
         load(folder, True, lora=lora)
+
+
+def test_a_matrix_that_is_large_is_computed_in_pieces_to_the_same(saved, monkeypatch):
+    write, load = saved
+    folder = write("llama", "causal-lm", torch.bfloat16)
+    plain, stored = (load(folder, large, lora=LORA) for large in (False, True))
+    monkeypatch.setattr("gradleak.models.stored.PIECE", 5 * stored.width)  # the last piece is a shorter one
+    batch = stored.encode(TEXTS)
+    whole, pieces = (model.logits(ids=batch.ids, mask=batch.mask) for model in (plain, stored))
+    torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-5)
+    first, second = (Client(model).update(TEXTS).tensors for model in (stored, plain))
+    for name, tensor in first.items():
+        torch.testing.assert_close(tensor, second[name], rtol=1e-3, atol=1e-6)

@@ -22,7 +22,7 @@ from gradleak.cli import app
 from gradleak.core.errors import GradleakError
 from gradleak.core.reading import read_bytes
 
-QUICK = ("--attack", "lamp-cos", "-o", "steps=2", "-o", "init_draws=1", "-o", "init_orders=0", "-o", "prior=none")
+QUICK = ("--attack", "lamp-cos", "-o", "steps=2", "-o", "init_draws=1", "-o", "prior=none", "-o", "polish=0")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from gradleak import score
@@ -42,6 +43,13 @@ def test_rouge_by_its_definition(truth, guess):
     assert scores["rouge1"] == pytest.approx(f_measure(ones, len(truth), len(guess)))
     assert scores["rouge2"] == pytest.approx(f_measure(twos, len(truth) - 1, len(guess) - 1))
     assert scores["rougeL"] == pytest.approx(f_measure(longest_common(truth, guess), len(truth), len(guess)))
+
+
+@given(sentences | st.just([]), sentences | st.just([]))
+def test_rouge_is_the_reference_implementations(truth, guess):
+    scores = RougeScorer(["rouge1", "rouge2", "rougeL"]).score(*(" ".join(words) for words in (truth, guess)))
+    ours = rouge(" ".join(truth), " ".join(guess))
+    assert ours == {name: 100 * value.fmeasure for name, value in scores.items()}
 
 
 @given(st.text(st.characters(max_codepoint=127)))

@@ -151,6 +151,7 @@ def test_a_folder_without_weights_or_with_two_kinds_is_refused(model, tmp_path):
     assert not (tmp_path / "update").exists()
 
 
+@pytest.mark.own_process
 def test_a_gradient_listed_as_autograd_gives_it(model, tmp_path):
     ours = Client(model).update(TEXTS, LABELS)
     assert list(ours.tensors) == list(dict(model.module.named_parameters()))
@@ -168,6 +169,7 @@ class Hostile:
         return os.system, (f"touch {self.place}",)
 
 
+@pytest.mark.own_process
 def test_a_pickle_that_calls_is_refused_and_does_not_call(tmp_path):
     with (tmp_path / "bad.pt").open("wb") as stream:
         pickle.dump({"classifier.bias": Hostile(tmp_path / "called")}, stream)
@@ -180,6 +182,7 @@ def test_a_pickle_that_calls_is_refused_and_does_not_call(tmp_path):
     assert not (tmp_path / "called").exists()
 
 
+@pytest.mark.own_process
 def test_a_small_file_that_unfolds_into_gigabytes_is_refused(tmp_path):
     """One number, expanded to 16 GB by its strides."""
     torch.save({"classifier.bias": torch.zeros(1).expand(4 << 30)}, tmp_path / "wide.pt")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rouge_score.rouge_scorer import RougeScorer
 
 from gradleak.attacks.run import attack
 from gradleak.core.files import write_text
@@ -23,6 +22,7 @@ from gradleak.core.output import say
 from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import format_interval, mean_interval
+from gradleak.scoring.text import rouge
 from gradleak.updates.manifest import Known, Manifest
 from gradleak.updates.update import Update
 
@@ -61,9 +61,9 @@ def measured(model: TextModel, texts: Sequence[str], seed: int, budget: float, n
     names = model.tokenizer.convert_ids_to_tokens(
         sorted({token for row in rows for token in model.content(row[:-1])})
     )
-    wanted, scorer = set(map(str, names)), RougeScorer(["rougeL"])
+    wanted = set(map(str, names))
     best = [
-        max((scorer.score(text, sentence.text)["rougeL"].fmeasure for sentence in found.sentences), default=0.0)
+        max((rouge(text, sentence.text)["rougeL"] / 100 for sentence in found.sentences), default=0.0)
         for text in texts
     ]
     return {

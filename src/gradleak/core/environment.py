@@ -19,7 +19,6 @@ _PACKAGES = (
     "safetensors",
     "numpy",
     "scipy",
-    "rouge-score",
     "pydantic",
 )
 

@@ -7,7 +7,7 @@ fp32 too, so what is computed is the same to the last bit, and only half the mem
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from gradleak.core.errors import GradleakError
 from gradleak.models.four_bit import FourBit
 
 HALF = (torch.bfloat16, torch.float16)
+# Numbers of a frozen matrix that are in fp32 at a time: 128 MB. Output layers of large vocabularies have more.
+PIECE = 1 << 25
 
 
 def stand_ins(
@@ -149,6 +151,18 @@ def _linear(self: nn.Linear, states: Tensor) -> Tensor:
     return result
 
 
+def _pieces(module: nn.Linear, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+    """The weight in a type: in pieces of rows where all of it, as of an output layer, would be too much at once."""
+    saved = weight_as_saved(module)
+    rows = PIECE // module.in_features
+    if saved.dtype == torch.uint8 or len(saved) <= rows:
+        yield slice(None), module.weight.to(dtype)
+        return
+    for first in range(0, len(saved), rows):
+        piece = slice(first, first + rows)
+        yield piece, saved[piece].to(dtype)
+
+
 class _FrozenLinear(torch.autograd.Function):
     """Keeps the saved weight for the backward pass, where autograd would keep one in fp32."""
 
@@ -156,7 +170,12 @@ class _FrozenLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(states: Tensor, module: nn.Linear) -> Tensor:
-        return F.linear(states, module.weight.to(states.dtype), module.bias)
+        bias = module.bias
+        made = [
+            F.linear(states, weight, None if bias is None else bias[rows])
+            for rows, weight in _pieces(module, states.dtype)
+        ]
+        return made[0] if len(made) == 1 else torch.cat(made, dim=-1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, nn.Linear], output: Tensor) -> None:
@@ -164,4 +183,5 @@ class _FrozenLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient @ ctx.module.weight.to(gradient.dtype), None
+        made = [gradient[..., rows] @ weight for rows, weight in _pieces(ctx.module, gradient.dtype)]
+        return made[0] if len(made) == 1 else torch.stack(made).sum(dim=0), None

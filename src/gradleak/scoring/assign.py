@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy  # its parts are loaded when they are first used
 
 
 def best_assignment(gains: Sequence[Sequence[float]]) -> list[int | None]:
@@ -18,6 +18,6 @@ def best_assignment(gains: Sequence[Sequence[float]]) -> list[int | None]:
     """
     chosen: list[int | None] = [None] * len(gains)
     table = np.array(gains, dtype=float).reshape(len(gains), -1)
-    for row, column in zip(*linear_sum_assignment(table, maximize=True), strict=True):
+    for row, column in zip(*scipy.optimize.linear_sum_assignment(table, maximize=True), strict=True):
         chosen[row] = int(column)
     return chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy  # its parts are loaded when they are first used: reading a result needs none
+import scipy  # its parts are loaded when they are first used; scipy.stats would take a second
 from pydantic import BaseModel, ConfigDict
 
 
@@ -75,9 +75,9 @@ def share_interval(yes: int, total: int, floor: float = 0.0, ceiling: float = 10
     >>> share_interval(12, 12)
     Interval(100 [73.54, 100])
     """
-    beta = scipy.stats.beta
-    low = float(beta.ppf(0.025, yes, total - yes + 1)) if yes else 0.0
-    high = float(beta.ppf(0.975, yes + 1, total - yes)) if yes < total else 1.0
+    quantile = scipy.special.betaincinv
+    low = float(quantile(yes, total - yes + 1, 0.025)) if yes else 0.0
+    high = float(quantile(yes + 1, total - yes, 0.975)) if yes < total else 1.0
     mean, low, high = (floor + share * (ceiling - floor) for share in (yes / total, low, high))
     return Interval(mean=mean, low=low, high=high)
 
@@ -136,7 +136,7 @@ def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0)
         return Interval(mean=mean, low=mean, high=mean)
     share = first_error / error
     freedom = 1 / (share**2 / (len(ours) - 1) + (1 - share) ** 2 / (len(theirs) - 1))
-    half = float(scipy.stats.t.ppf(0.975, freedom)) * error**0.5
+    half = float(scipy.special.stdtrit(freedom, 0.975)) * error**0.5
     return Interval(mean=mean, low=max(mean - half, -reach), high=min(mean + half, reach))
 
 
@@ -152,5 +152,5 @@ def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
     mean = float(data.mean())
     if len(data) == 1:
         return Interval(mean=mean, low=floor, high=ceiling)
-    reach = float(scipy.stats.t.ppf(0.975, len(data) - 1) * data.std(ddof=1) / np.sqrt(len(data)))
+    reach = float(scipy.special.stdtrit(len(data) - 1, 0.975) * data.std(ddof=1) / np.sqrt(len(data)))
     return Interval(mean=mean, low=max(mean - reach, floor), high=min(mean + reach, ceiling))

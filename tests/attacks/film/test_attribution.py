@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import TEXTS
+from tiny import TEXTS, secret_of
 
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.film.attribution import Attribution, inverted
@@ -32,6 +32,18 @@ def test_the_tokens_of_the_batch_explain_one_each_on_average(writer: TextModel) 
 def test_other_sentences_explain_less(writer: TextModel) -> None:
     attribution = Attribution(writer, Client(writer).update(TEXTS[:1]))
     own, other = attribution.shares(writer.encode(TEXTS[:2]).sentences())
+    assert float(other.mean()) < 0.5 * float(own.mean())
+
+
+def test_what_stands_above_noise_is_told_apart_by(writer: TextModel) -> None:
+    """Turned upside down, what noise adds to small singular values counted more than all the batch."""
+    clean = Client(writer).update(TEXTS[:1])
+    sigma = 0.02 * float(clean.tensors[writer.adapter.parts[-1]["ffn_out"].weight_name].abs().max())
+    noisy = Client(writer, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], secret=secret_of(0))
+    attribution = Attribution(writer, noisy)
+    assert attribution.noise == pytest.approx(sigma, rel=0.2)
+    own, other = attribution.shares(writer.encode(TEXTS[:2]).sentences())
+    assert float(own.mean()) > 0.5
     assert float(other.mean()) < 0.5 * float(own.mean())
 
 

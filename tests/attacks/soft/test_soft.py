@@ -29,7 +29,7 @@ def coefficients_of(model: TextModel, texts: list[str]) -> Coefficients:
 
 
 def test_all_sentences_beyond_the_rank_are_proved(model: TextModel) -> None:
-    (found,) = attack(Client(model).update(TEXTS), model, "soft", closer=64, rehearsals=3)
+    (found,) = attack(Client(model).update(TEXTS), model, "soft", closer=64, rehearsals=1, beams=24, length=16)
     assert {sentence.text for sentence in found.sentences if sentence.certified} == set(TEXTS)
     assert all(sentence.certified for sentence in found.sentences)
 
@@ -87,7 +87,7 @@ def test_in_the_first_round_nothing_is_made_up() -> None:
     below = tiny_model("llama", "causal-lm", layers=6, width=64)
     lora = "r=8,targets=query+value,b=0"
     fresh = load_model(below.module, tokenizer=below.tokenizer, task="causal-lm", lora=lora)
-    (found,) = attack(Client(fresh).update(TEXTS), fresh, "soft", beams=4, rehearsals=1)
+    (found,) = attack(Client(fresh).update(TEXTS), fresh, "soft", beams=4, rehearsals=1, length=16)
     assert not found.bag
     assert not found.sentences
     assert "tokens-missing" in [reason.kind for reason in found.reasons]

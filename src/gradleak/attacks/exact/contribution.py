@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -112,22 +112,25 @@ def find_contribution(
     looked_at = list(range(len(states))) if places is None else places
     fits: list[Contribution] = []
     for label in classes:
-        gradient = sentence_gradient(model, tokens, label, list(update))
-        product = response(gradient)
+        product = response(sentence_gradient(model, tokens, label, [carrier.name]))
         if product is None:
             continue
         starts = range(1 if places is None else len(looked_at))
         tested = (_multiple_of_identity(product, looked_at[start:]) for start in starts)
         for count, (scale, misfit) in zip(range(len(looked_at), 0, -1), tested, strict=False):
             if scale > 0 and misfit < most_misfit:
-                fits.append(Contribution(label, 1 / scale, misfit, scaled(gradient, 1 / scale), count))
+                fits.append(Contribution(label, 1 / scale, misfit, {}, count))
                 break
     most = max((each.places for each in fits), default=0)
     best = [each for each in fits if each.places == most]
     if most == 1:
         best = [each for each in best if each.share is not None and each.share <= 1 + MISFIT]
-        return best[0] if len(best) == 1 else None
-    return min(best, key=lambda each: each.misfit, default=None)
+        best = best if len(best) == 1 else []
+    if not best:
+        return None
+    own = min(best, key=lambda each: each.misfit)
+    gradient = sentence_gradient(model, tokens, own.label, list(update))
+    return replace(own, gradient=scaled(gradient, own.share or 0.0))
 
 
 def _by_slope(

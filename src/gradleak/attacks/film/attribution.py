@@ -18,12 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradleak.attacks.evidence.noise import noise_level
 from gradleak.attacks.spans.certify import attention_parts, joint_span
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Singular values so far below the largest are rounding.
 ROUNDING = 1e-4
+# Noise alone has singular values up to its edge; those kept are so many times above.
+ABOVE_NOISE = 1.1
 # How far the weights step, relative to their size: far enough to stand above rounding, near enough to be linear.
 STEP = 1e-3
 # The layers that move, counted from the head: a sixth of all, and two at least. Lower layers show less.
@@ -41,8 +44,8 @@ class Inverted:
     rank: int
 
 
-def inverted(matrix: Tensor) -> Inverted:
-    """U S⁻¹ Vᵀ of U S Vᵀ, without singular values that are rounding.
+def inverted(matrix: Tensor, noise: float = 0.0) -> Inverted:
+    """U S⁻¹ Vᵀ of U S Vᵀ, without singular values that are rounding, or that noise on every entry makes.
 
     >>> inverse = inverted(torch.diag(torch.tensor([4.0, 0.5, 0.0])))
     >>> inverse.direction.diagonal().tolist(), inverse.rank
@@ -51,7 +54,9 @@ def inverted(matrix: Tensor) -> Inverted:
     wide = matrix.shape[0] < matrix.shape[1]
     tall = (matrix.T if wide else matrix).double()
     squares, vectors = torch.linalg.eigh(tall.T @ tall)
-    kept = squares > ROUNDING**2 * squares[-1].clamp_min(1e-300)
+    edge = noise * (tall.shape[0] ** 0.5 + tall.shape[1] ** 0.5)
+    sizes = squares.clamp_min(0).sqrt()
+    kept = sizes > max(ROUNDING * float(sizes[-1]), ABOVE_NOISE * edge, 1e-150)
     vectors, squares = vectors[:, kept], squares[kept]
     direction = tall @ (vectors / squares) @ vectors.T
     return Inverted((direction.T if wide else direction).to(matrix.dtype), int(kept.sum()))
@@ -67,6 +72,7 @@ class Attribution:
         self.moved = upper_layers(model, self.first, update.tensors)
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
         self.span = joint_span(update.tensors, attention_parts(model, self.first))
+        self.noise = noise_level(update, model)
         # What the batch's own tokens score on average; 0 if the update holds nothing of these layers.
         self.unit = self._step(update)
 
@@ -87,7 +93,7 @@ class Attribution:
                 gradient = update.tensors.get(f"{above}.{name}")
                 if gradient is None or gradient.dim() != 2 or not bool(gradient.any()):
                     continue
-                inverse = inverted(gradient.to(weight))
+                inverse = inverted(gradient.to(weight), self.noise)
                 size = float(inverse.direction.norm())
                 if not size:  # an update so large that its inverse vanishes
                     continue

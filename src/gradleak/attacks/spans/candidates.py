@@ -17,8 +17,8 @@ TOLERANCE = 10.0
 # Inputs are first tested against this many random directions of the complement, which most fail at once.
 SCREEN = 16
 SCREEN_LIMIT = 0.05
-# Inputs computed at a time, and the numbers that they may have together.
-CHUNK, NUMBERS = 60_000, 1 << 26
+# Inputs computed at a time, and the numbers that they may have together: embedding them takes five times that.
+CHUNK, NUMBERS = 60_000, 1 << 23
 
 
 def first_inputs(model: TextModel, tokens: Tensor, length: int, start: int = 0) -> Tensor:
