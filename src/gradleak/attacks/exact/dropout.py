@@ -24,6 +24,8 @@ from gradleak.updates.update import Update
 
 # A row of an embedding's gradient below this share of the largest is rounding.
 ROW_NOISE = 1e-6
+# With more of the dimensions taken than this, masks are not found any more: combinations agree with any token.
+MOST_TAKEN = 1 / 3
 
 
 def drops_inputs(model: TextModel, update: Update) -> bool:
@@ -55,7 +57,8 @@ def recover_dropped(
         for table in (adapter.token_embedding, adapter.positions)
     )
     length = int(used.max()) + 1 - adapter.family.first_position
-    inputs = masked_inputs(model, span, tokens, length, generator, budget)
+    few = span.rank <= MOST_TAKEN * span.width
+    inputs = masked_inputs(model, span, tokens, length, generator, budget) if few else []
     outcome = Outcome(bag={each.token: 1.0 for each in inputs})
     if len(inputs) < span.rank:
         numbers = {"told": len(inputs), "rank": span.rank}
