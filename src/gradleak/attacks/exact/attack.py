@@ -11,6 +11,7 @@ from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentenc
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.drifted import drifts, recover_drifted
+from gradleak.attacks.exact.dropout import drops_inputs, recover_dropped
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.growing import CHUNK, SIDE_BY_SIDE
@@ -76,6 +77,8 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
         if not outcome.complete and drifts(undone, model) and not budget.over:
             drifted = recover_drifted(model, undone, budget, show)
             outcome = drifted if drifted.sentences else outcome
+    elif drops_inputs(model, gradient):
+        outcome = recover_dropped(model, gradient, generator, budget, show)
     elif can_estimate(model, undone):
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:
