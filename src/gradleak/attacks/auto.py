@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gradleak.attacks.bag import Bag
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Keep, Reconstruction, Sentence
+from gradleak.attacks.crowded.reading import crowded
 from gradleak.attacks.evidence.hints import points_anywhere
 from gradleak.attacks.evidence.lengths import shortest_sentence
 from gradleak.attacks.exact.attack import Exact, as_reconstruction, recover, show_in
@@ -39,7 +40,7 @@ BAG_SHARE = 0.2
 EXACT_SHARE = 0.6
 # The share of the time left after that for writing.
 FILM_SHARE = 0.6
-# Before it, the share that soft spans may take of an update of adapters: theirs is most of the evidence.
+# Before it, the share that `soft` may take of what shows no span: its evidence is the strongest there.
 SOFT_SHARE = 0.7
 
 
@@ -57,7 +58,9 @@ class Auto(Attack):
     """
 
     name = "auto"
-    summary = "bag and exact first, then soft (LoRA), film (language models), subspace or LAMP; says what failed"
+    summary = (
+        "bag and exact first, then soft (beyond the rank), film (language models), subspace or LAMP; says what failed"
+    )
     Options = AutoOptions
     options: AutoOptions
 
@@ -71,7 +74,7 @@ class Auto(Attack):
         bags = self._name(gradients, model, context)
         context = replace(context, keep=_keep_tokens(context, bags, model))
         outcomes, answers = self._prove(undone, model, context)
-        written = self._write(updates, outcomes, model, context, answers)
+        written = self._write(updates, gradients, outcomes, model, context, answers)
         budget = context.budget
         for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, answers, written):
             if budget.over:  # matching was still to come, so the attack is not complete
@@ -129,6 +132,7 @@ class Auto(Attack):
     def _write(
         self,
         updates: Sequence[Update],
+        gradients: Sequence[Update],
         outcomes: Sequence[Outcome],
         model: TextModel,
         context: AttackContext,
@@ -143,16 +147,20 @@ class Auto(Attack):
             return set()
         written: set[int] = set()
         film = Film()
-        # Adapters show their tokens and a part of every state; what `soft` cannot read of them, `film` may.
-        writers: list[tuple[Attack, float]] = [(film, FILM_SHARE)]
-        if model.has_adapters:
-            writers.insert(0, (Soft(), SOFT_SHARE))
+        writers: list[tuple[Attack, float]] = [(Soft(), SOFT_SHARE), (film, FILM_SHARE)]
         for writer, part in writers:
             nothing = [n for n, o in enumerate(outcomes) if not o.complete and not o.sentences and n not in written]
-            # Of adapters exact recovery has no last tokens, without which nothing is proved.
-            unproved = nothing if writer is film else [n for n, own in enumerate(answers) if not _all_proved(own)]
-            if not unproved or context.budget.over:
+            if writer is film:
+                unproved = nothing
+            elif model.has_adapters:
+                # These show a part of every state, and exact recovery has no last tokens of them, so proves nothing.
+                unproved = [n for n, own in enumerate(answers) if not _all_proved(own)]
+            else:
+                unproved = [n for n in nothing if crowded(model, gradients[n])]
+            if context.budget.over:
                 break
+            if not unproved:
+                continue
             share = context.for_updates(unproved).with_budget(context.budget.part(part))
             portions = share.portions([updates[n] for n in unproved], writer.at_once)
             attempts = [answer for portion, own in portions for answer in self._written(writer, portion, model, own)]

@@ -12,6 +12,9 @@ import torch
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.crowded.reading import Read as CrowdedRead
+from gradleak.attacks.crowded.reading import Reading as CrowdedReading
+from gradleak.attacks.crowded.reading import as_rich, crowded, learned_in, sure_of
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.soft.background import Background, background, spots_of
@@ -62,7 +65,7 @@ class Soft(Attack):
 
     name = "soft"
     summary = (
-        "sentences of a language model's LoRA or covered update: soft spans of all layers, weighed on public text"
+        "sentences of a language model beyond the rank, LoRA or full: soft spans of all layers weighed on public text"
     )
     Options = SoftOptions
     options: SoftOptions
@@ -86,6 +89,8 @@ class Soft(Attack):
         context.keep(0, _reconstruction(model, tokens, content, Read(), budget))
         if not content:
             return self._read_openly(gradient, tokens, model, context)
+        if crowded(model, gradient):
+            return self._read_crowded(gradient, tokens, content, model, context)
         learned = self._learned(gradient, model, len(content), budget, progress) if len(content) > 1 else None
         if learned is None:
             reasons = [] if budget.over else [Reason(kind="states-missing")]
@@ -169,6 +174,35 @@ class Soft(Attack):
             lambda row: gradient_of(model, [row], names),
             budget.part(COMPARING_SHARE),
         )
+
+    def _read_crowded(
+        self, gradient: Update, tokens: Tokens, content: Sequence[int], model: TextModel, context: AttackContext
+    ) -> Reconstruction:
+        """The sentences of a full gradient of more tokens than dimensions."""
+        budget, progress = context.budget, context.progress
+        sentences = _sentences(gradient, len(content))
+        progress.begin(f"{self.name}: rehearsing on public text", 0)
+        key = ("crowded", *self._kind(gradient, model, sentences))
+        if key not in _LEARNED:
+            rows = public_rows(model, 2 * sentences, SEED + 1, most=LONGEST, progress=progress)
+            judges = learned_in(model, gradient, as_rich(rows, len(content)), SEED)
+            if judges is None:
+                return _reconstruction(model, tokens, content, Read(), budget, [Reason(kind="states-missing")])
+            _LEARNED.put(key, judges)
+        progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
+        reading = CrowdedReading(
+            model,
+            gradient,
+            content,
+            sentences,
+            min(self.options.length, model.max_length),
+            _LEARNED.recall(key),
+            budget,
+            lambda grown: progress.advance(0, text=model.decode(grown)),
+        )
+        found = reading.run(lambda so_far: context.keep(0, _of_crowd(model, tokens, content, so_far, budget)))
+        progress.end()
+        return _of_crowd(model, tokens, content, found, budget)
 
     def _read_openly(
         self, gradient: Update, tokens: Tokens, model: TextModel, context: AttackContext
@@ -288,6 +322,23 @@ def _reconstruction(
         found=["bag", *(["lengths"] if sentences else [])],
         **reason_fields([*tokens.reasons, *reasons]),
         status="completed" if found.complete or not budget.over else budget.reason,
+    )
+
+
+def _of_crowd(
+    model: TextModel, tokens: Tokens, content: Sequence[int], found: CrowdedRead, budget: Budget
+) -> Reconstruction:
+    sentences = [
+        _sentence(model, ids, 1.0 if found.proved else sure_of(ids, gain), certified=found.proved)
+        for ids, gain in found.sentences.items()
+    ]
+    return Reconstruction(
+        sentences=sentences,
+        lengths=[len(ids) for ids in found.sentences] or None,
+        **tokens.fields(model, content),
+        found=["bag", *(["lengths"] if sentences else [])],
+        **reason_fields([*tokens.reasons, *([] if found.proved else [Reason(kind="gradient-left")])]),
+        status="completed" if found.proved or not budget.over else budget.reason,
     )
 
 

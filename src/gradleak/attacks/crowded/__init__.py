@@ -1,0 +1,1 @@
+"""Language models' updates with more tokens than dimensions."""

@@ -1,0 +1,51 @@
+"""What is read of full gradients beyond the rank limit: `python -m gradleak.bench.crowded --data FILE --out FILE`.
+
+Batches of a list of sentences (JSON, or a line each) are drawn by consecutive seeds, plain autograd makes the
+gradient of their mean loss, and an attacker who knows the batch size reads it. The file keeps every batch, so that
+the same command goes on where it was ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradleak.bench.lora import FIRST_SEED, measured, summary
+from gradleak.core.files import write_text
+from gradleak.core.output import say
+from gradleak.models.load import load_text_model
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m gradleak.bench.crowded")
+    parser.add_argument("--data", type=Path, required=True, help="a JSON list of sentences, or a sentence a line")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--attack", default="soft")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--budget", type=float, default=1200.0, help="seconds for a batch")
+    given = parser.parse_args(arguments)
+    written = given.data.read_text(encoding="utf-8")
+    lines = json.loads(written) if given.data.suffix == ".json" else written.splitlines()
+    texts = [text for text in lines if text.strip()]
+    model = load_text_model(given.model)
+    settings = {name: getattr(given, name) for name in ("model", "attack", "batch_size", "budget")}
+    kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"cells": []}
+    cells = kept["cells"] if kept.get("settings") == settings else []
+    for seed in range(given.first_seed, given.first_seed + given.batches):
+        if any(cell["seed"] == seed for cell in cells):
+            continue
+        batch = random.Random(seed).sample(texts, given.batch_size)
+        cells.append(measured(model, batch, seed, given.budget, given.attack))
+        write_text(given.out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
+        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1]['sentences']} whole, {cells[-1]['seconds']} s")
+    say(summary(cells))
+
+
+if __name__ == "__main__":
+    main()
