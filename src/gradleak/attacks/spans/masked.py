@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gradleak.attacks.spans.candidates import TOLERANCE, first_inputs
+from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
@@ -113,7 +113,7 @@ class _MaskSearch:
         self._near[rows] |= agrees.double().mean(dim=1) > WORTH
         kept = _rounded(self.span.basis, states, seen)
         masked = states * kept
-        fits = self.span.distances(masked) <= TOLERANCE * self.span.floors(masked)
+        fits = self.span.distances(masked) <= self.span.limits(masked)
         fits &= kept.double().mean(dim=1) > 1 - MOST_DROPPED
         for number in fits.nonzero()[:, 0].tolist():
             own = self.masks.setdefault(int(rows[number]), [])
