@@ -143,6 +143,19 @@ def test_training_in_bf16_is_that_of_a_model_in_bf16(model: TextModel) -> None:
     assert any(not torch.equal(tensor, whole[name]) for name, tensor in found.items())
 
 
+def test_training_in_fp64_moves_by_the_whole_gradient_however_small(model: TextModel) -> None:
+    """Steps that fp32 would round away arrive, unless the wire rounds them away."""
+    steps = f"batch={len(MORE)},lr=1e-9,precision=fp64"
+    gradient, exact, rounded = (
+        sent(model, rule) for rule in ("fedsgd", f"fedavg:{steps},wire=fp64", f"fedavg:{steps}")
+    )
+    for name, tensor in exact.items():
+        off = 1e-6 + 1e-4 * float(gradient[name].norm())
+        torch.testing.assert_close(1e9 * tensor, gradient[name], rtol=1e-3, atol=off)
+    still = sum(int((tensor == 0).sum()) for tensor in rounded.values())
+    assert still > 0.9 * sum(tensor.numel() for tensor in rounded.values())
+
+
 def test_what_did_not_move_in_bf16_shows_a_zero(model: TextModel) -> None:
     name = f"{model.adapter.name_of(model.adapter.token_embedding)}.weight"
     unseen = sorted(set(range(len(model.token_embedding))) - set(model.encode(MORE).ids.flatten().tolist()))

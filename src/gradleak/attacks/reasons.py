@@ -104,9 +104,15 @@ class Reason(BaseModel):
         return f"{text}; {enumerated(self.causes)} can be why" if self.causes else text
 
     def _why_no_gap(self) -> str:
-        """Too many tokens are a cause only where they are not ruled out: then `most` says how many there can be."""
+        """Too many tokens are a cause only where they are not ruled out: then `most` says how many there can be.
+
+        After several local steps they are not a cause either: how many values stand above rounding (`standing`) then
+        is a matter of the steps.
+        """
         limit, most = self.numbers["limit"], self.numbers.get("most")
         named = f"{enumerated(self.causes)} can hide the rank" if self.causes else ""
+        if "standing" in self.numbers and named:
+            return f"{named}; {self.numbers['standing']:.0f} of {limit:.0f} values stand above rounding"
         if most is None:
             many = f"the batch has {limit:.0f} tokens or more, the rank limit of this matrix"
             return f"{named}, or {many}" if named else f"{many}, or noise that the manifest does not name hides them"

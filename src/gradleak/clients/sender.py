@@ -24,6 +24,7 @@ from gradleak.models.selection_text import ALL
 from gradleak.models.tasks import Modality
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import KNOWABLE, Known, Manifest
+from gradleak.updates.precision import DTYPES
 from gradleak.updates.update import Update
 
 ADVICE = (
@@ -101,7 +102,8 @@ class Sender:
     def memory_needed(self, batch: Examples) -> int:
         """Bytes that making an update takes beside the model: what is held of it at once, and activations."""
         parameters = self.model.parameters()
-        sizes = [4 * parameters[name].numel() for name in self.trained]
+        digits = max(4, DTYPES[self.rule.precision].itemsize)
+        sizes = [digits * parameters[name].numel() for name in self.trained]
         if self.streams:
             # A tied matrix gets a gradient from both of its ends, and a sum of them.
             return 3 * max(sizes) + self.model.activation_bytes(batch)

@@ -22,7 +22,7 @@ def received(
     After local steps it is the weights that are sent and rounded; the server takes their difference from its own,
     which have the precision of the training. Where a defence changed the update, the update itself is sent.
     """
-    if rule.wire == "fp32":
+    if not rule.rounds_on_the_wire:
         return dict(tensors)
     weights = model.parameters() if rule.local and not any(defense.alters for defense in defenses) else {}
     arrived = {}

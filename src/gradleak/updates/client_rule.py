@@ -14,7 +14,9 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import split_parameters, validated
 from gradleak.core.registry import suggest
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp64", "fp32", "bf16", "fp16"]
+# Those with few digits.
+HALF: tuple[Precision, ...] = ("bf16", "fp16")
 
 # What torch's AdamW takes where nothing is said; Adam and SGD take 0.
 ADAMW_DECAY = 0.01
@@ -140,6 +142,17 @@ class ClientRule(BaseModel):
     def adaptive(self) -> bool:
         """Whether each coordinate's step is divided by its own size."""
         return self.name in ("adam", "adamw")
+
+    @property
+    def rounds_on_the_wire(self) -> bool:
+        """Whether what is sent loses digits on its way.
+
+        >>> ClientRule.parse("fedavg:precision=fp64").rounds_on_the_wire
+        True
+        >>> ClientRule.parse("fedavg:precision=fp64,wire=fp64").rounds_on_the_wire
+        False
+        """
+        return self.wire in HALF or (self.wire == "fp32" and self.precision == "fp64")
 
     @property
     def attends_across(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradleak.core.text import counted
-from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.client_rule import HALF, ClientRule
 
 OPTIMISERS = {"fedsgd": "SGD", "fedavg": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -52,8 +52,8 @@ def changes(rule: ClientRule) -> list[str]:
 
 def half_precision(rule: ClientRule) -> list[str]:
     """Which numbers have few digits."""
-    found = [f"computed in {rule.precision}"] if rule.precision != "fp32" else []
-    return found + ([f"sent in {rule.wire}"] if rule.wire != "fp32" else [])
+    found = [f"computed in {rule.precision}"] if rule.precision in HALF else []
+    return found + ([f"sent in {rule.wire}"] if rule.wire in HALF else [])
 
 
 def _schedule(rule: ClientRule) -> str:

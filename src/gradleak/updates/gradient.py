@@ -16,7 +16,8 @@ from gradleak.core.text import counted
 from gradleak.models.base import Target
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.decay import decaying
-from gradleak.updates.optimisers import ARITHMETIC, DTYPES, drifted, gradient_weights, rounding, trained
+from gradleak.updates.optimisers import ARITHMETIC, drifted, gradient_weights, rounding, trained
+from gradleak.updates.precision import DTYPES
 from gradleak.updates.update import Update
 
 Kind = Literal["gradient", "mean gradient", "first step", "normalised sum"]
@@ -85,8 +86,8 @@ def _rest(update: Update, model: Target, name: str, rates: Sequence[float]) -> T
     still = trained(weight, rule)
     decay = still.double() - (drifted(weight, rule, rates) if name in decaying(model, rule) else still).double()
     rest = moved.double() - decay
-    sent = decay if rule.wire == "fp32" else decay.to(DTYPES[rule.wire]).double()
-    return torch.where(moved.double() == sent, torch.zeros_like(rest), rest)
+    sent = decay if rule.wire == "fp32" else decay.to(DTYPES[rule.wire])
+    return torch.where(moved == sent.to(moved.dtype), torch.zeros_like(rest), rest)
 
 
 def _divided(update: Update, model: Target, rates: Sequence[float], divisor: float) -> Update:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradleak.updates.client_rule import ClientRule, Precision
+from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.precision import DTYPES
 
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What the optimiser's own arithmetic adds to a step of size 1, in fp32.
 ARITHMETIC = 1.5e-7
 

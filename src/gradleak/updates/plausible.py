@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
-from gradleak.updates.client_rule import ClientRule, Precision
+from gradleak.updates.client_rule import HALF, ClientRule, Precision
 from gradleak.updates.manifest import Manifest
+from gradleak.updates.precision import DTYPES
 
 # The largest relative error of rounding a number.
-ROUNDING: dict[Precision, float] = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
-TYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ROUNDING: dict[Precision, float] = {"fp64": 2.0**-53, "fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 # How far above a bound is no rounding: optimisers compute in fp32, in another order than we do.
 SLACK = 1e-3
 # Rows of a token embedding are many; of so many no fewer than half are untouched by any one update.
@@ -82,8 +82,8 @@ def largest_ratio(step: int, betas: tuple[float, float]) -> float:
 
 def precision_of(tensors: Mapping[str, Tensor]) -> Precision:
     """The coarsest precision that holds all these numbers as they are."""
-    for name in ("bf16", "fp16"):
-        kind = TYPES[name]
+    for name in HALF:
+        kind = DTYPES[name]
         if all(bool((tensor.to(kind).float() == tensor.float()).all()) for tensor in tensors.values()):
             return name
     return "fp32"
@@ -93,8 +93,7 @@ def _sent_in(weight: Tensor, moved: Tensor) -> Precision:
     """The coarsest precision that the weights after can have been sent in: the difference to them was rounded too."""
     after = weight - moved
     close = 4 * ROUNDING["fp32"] * torch.maximum(weight.abs(), after.abs())
-    kinds: tuple[Precision, ...] = ("bf16", "fp16")
-    fits = (kind for kind in kinds if not bool(((after.to(TYPES[kind]).float() - after).abs() > close).any()))
+    fits = (kind for kind in HALF if not bool(((after.to(DTYPES[kind]).float() - after).abs() > close).any()))
     return next(fits, "fp32")
 
 

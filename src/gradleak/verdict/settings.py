@@ -6,7 +6,7 @@ from typing import Literal
 
 from gradleak.audits.results import Scenario
 from gradleak.models.lora_text import LoraSettings
-from gradleak.updates.client_rule import ClientRule
+from gradleak.updates.client_rule import HALF, ClientRule
 from gradleak.verdict.attempts import decisive
 
 # What whoever runs the training chooses: defences, sentences of a batch, local steps, decay, precision of what is
@@ -46,7 +46,7 @@ def strength(setting: Setting, scenario: Scenario) -> float:
         case "decay":
             return rule.wd
         case "wire":
-            return rule.wire != "fp32"
+            return rule.wire in HALF
         case "rank":
             return 0 if scenario.lora is None else -LoraSettings.parse(scenario.lora).r
     return 0

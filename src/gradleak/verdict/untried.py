@@ -11,7 +11,7 @@ from gradleak.audits.modality import GIVEN
 from gradleak.audits.results import Scenario
 from gradleak.audits.spec import AuditSpec
 from gradleak.models.lora_text import LoraSettings
-from gradleak.updates.client_rule import ADAMW_DECAY, ClientRule
+from gradleak.updates.client_rule import ADAMW_DECAY, HALF, ClientRule
 from gradleak.verdict.attempts import Attempt, Group, selection
 from gradleak.verdict.model import ScenarioVerdict
 from gradleak.verdict.rule import ENOUGH_TRIALS, LEAKS
@@ -74,7 +74,7 @@ def _changes(scenario: Scenario) -> Iterator[tuple[Setting, Scenario]]:
         # Alpha goes with the rank, so that the adapters count as much as before.
         smaller = lora.model_copy(update={"r": rank, "alpha": lora.strength * rank / lora.r})
         yield "rank", changed(lora=str(smaller))
-    if rule.wire == "fp32":
+    if rule.wire not in HALF:
         yield "wire", changed(client=with_rule(wire="bf16"))
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradleak.attacks.spans.candidates import TOLERANCE, Membership
+from gradleak.attacks.spans.candidates import Membership
 from gradleak.attacks.spans.spans import span_of
 
 
@@ -31,9 +31,9 @@ def test_true_inputs_fit_and_others_do_not(tokens: int, rows: int, width: int, n
     span = span_of([matrix + noise * matrix.norm() / (rows * width) ** 0.5 * normal(rows, width)])
     assert span is not None
     assert span.rank == tokens
-    assert bool((span.distances(inputs) <= TOLERANCE * span.floors(inputs)).all())
+    assert bool((span.distances(inputs) <= span.limits(inputs)).all())
     others = normal(8, width)
-    assert bool((span.distances(others) > TOLERANCE * span.floors(others)).all())
+    assert bool((span.distances(others) > span.limits(others)).all())
     fits = Membership(span)(torch.cat([inputs, others]).float())
     assert fits.tolist() == [True] * tokens + [False] * 8
 
@@ -47,7 +47,7 @@ def test_dimensions_without_anything_do_not_hide_the_rank(size: float) -> None:
     span = span_of([torch.randn(60, 5, generator=generator) @ inputs])
     assert span is not None
     assert span.rank == 5
-    assert bool((span.distances(inputs) <= TOLERANCE * span.floors(inputs)).all())
+    assert bool((span.distances(inputs) <= span.limits(inputs)).all())
     assert bool((span.distances(torch.randn(8, 40, generator=generator)) > 0.5).all())
     both = torch.cat([span.basis, span.complement])
     torch.testing.assert_close(both @ both.T, torch.eye(38, dtype=torch.float64))

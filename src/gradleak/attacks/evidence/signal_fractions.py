@@ -46,7 +46,7 @@ def _error_powers(update: Update, model: TextModel) -> dict[str, float]:
         name: update.local_steps * _rounding(weight, DTYPES[rule.precision]) / clients
         for name, weight in weights.items()
     }
-    if rule.wire != "fp32":
+    if rule.rounds_on_the_wire:
         altered = any(defense is None or defense.alters for defense in known_defenses(update.manifest.defenses))
         for name, sent in (update.tensors if altered else weights).items():
             errors[name] += _rounding(sent, DTYPES[rule.wire]) / clients

@@ -10,6 +10,8 @@ import torch
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction, Sentence
 from gradleak.attacks.evidence.departures import with_causes
 from gradleak.attacks.exact.decoders import recover_decoder
+from gradleak.attacks.exact.drifted import drifts, recover_drifted
+from gradleak.attacks.exact.dropout import drops_inputs, recover_dropped
 from gradleak.attacks.exact.encoders import recover_encoder
 from gradleak.attacks.exact.estimated import can_estimate, recover_estimated
 from gradleak.attacks.exact.growing import CHUNK, SIDE_BY_SIDE
@@ -37,10 +39,14 @@ class Exact(Attack):
     at_once = 1
 
     def memory_needed(self, update: Update, model: TextModel) -> int:
-        """The gradients of a layer in float64, scaled, stacked and decomposed, and candidates side by side."""
+        """The gradients of a layer in float64, scaled, stacked and decomposed, and candidates side by side.
+
+        After several local steps there is a second model, at other weights.
+        """
         parameters = model.parameters()
         names = {name for part in model.adapter.parts[0].values() for name in part.tensor_names} & set(update.tensors)
         spans = 3 * 8 * sum(parameters[name].numel() for name in names)
+        spans += 4 * sum(each.numel() for each in parameters.values()) if update.local_steps > 1 else 0
         if model.adapter.family.kind != "decoder":
             return spans
         heads = int(getattr(model.module.config, "num_attention_heads", 1))
@@ -68,6 +74,11 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
         outcome = recover_pairs(model, gradient, generator, budget, show)
     elif model.adapter.family.kind == "decoder":
         outcome = recover_decoder(model, gradient, budget, show)
+        if not outcome.complete and drifts(undone, model) and not budget.over:
+            drifted = recover_drifted(model, undone, budget, show)
+            outcome = drifted if drifted.sentences else outcome
+    elif drops_inputs(model, gradient):
+        outcome = recover_dropped(model, gradient, generator, budget, show)
     elif can_estimate(model, undone):
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:

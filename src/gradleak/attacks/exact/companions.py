@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradleak.attacks.spans.candidates import TOLERANCE, first_inputs
+from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.models.adapter import Part
@@ -75,7 +75,7 @@ class Companions:
         outside = span.complement.to(own) * weight
         self._own = (own @ outside.T).cpu().numpy()
         self._added = (added.flatten(0, 1) @ outside.T).cpu().numpy().T
-        self._noise = (TOLERANCE * span.floors(seen) * (alone * weight).norm(dim=1)).cpu().numpy()
+        self._noise = (span.limits(seen) * (alone * weight).norm(dim=1)).cpu().numpy()
 
     def of(self, number: int) -> Seen | None:
         """What the token of this number sees; None if no weights fit."""

@@ -12,75 +12,82 @@ from gradleak.attacks.exact.contribution import Contribution, Evidence, add_up_t
 from gradleak.attacks.exact.endings import Ending, endings
 from gradleak.attacks.exact.growing import Growth, Prefix, Spans
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
+from gradleak.attacks.exact.places import nearly_full_places, telling
 from gradleak.attacks.exact.recovery import Outcome, Recovered
 from gradleak.attacks.reasons import Reason
-from gradleak.attacks.spans.certify import Certifier, attention_parts, input_span, mixed_layer, mixed_spans
-from gradleak.attacks.spans.spans import Span
+from gradleak.attacks.spans.certify import (
+    Certifier,
+    Place,
+    attention_parts,
+    input_span,
+    mixed_layer,
+    mixed_spans,
+)
 from gradleak.core.budget import Budget
-from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 
 @dataclass
 class Grown:
-    """All prefixes that cannot be continued, the spans they were grown in, and what else is known so far."""
+    """All prefixes that cannot be continued, the places they were judged by, and what else is known so far."""
 
     prefixes: list[Prefix] = field(default_factory=list)
-    mixed: Sequence[Part] = ()
-    span: Span | None = None
-    following: Span | None = None
+    places: Sequence[Place] = ()
     outcome: Outcome = field(default_factory=Outcome)
 
 
 def grow(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Grown:
     """All sentences that can be grown from the update; `show` gets the longest at each step."""
     first = attention_parts(model, 0)
-    layer, mixed = mixed_layer(model, update.tensors)
+    _, mixed = mixed_layer(model, update.tensors)
     missing = not_in_update(update, [mixed])
     if missing:
         return Grown(outcome=Outcome(reasons=[missing]))
-    inputs = input_span(model, update.tensors)
-    mixed_span, following = mixed_spans(model, update.tensors)
-    if mixed_span is None or (inputs is None and not_in_update(update, [first]) is None):
+    inputs, positions = input_span(model, update.tensors), positions_of(model, update)
+    places = mixed_spans(model, update.tensors)
+    if not places or (inputs is None and not_in_update(update, [first]) is None):
         # What the first layer sees takes fewer dimensions where tokens recur, and shows tokens if not sentences.
         fit = tokens_in_span(model, update, budget=budget)
-        bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
-        return Grown(outcome=Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)]))
-    after = attention_parts(model, layer + 1)[0] if following is not None else None
-    learned = model.adapter.positions is not None
-    growth = Growth(model, Spans(inputs, mixed_span, following, mixed[0], after), _positions(model, update))
+        if fit is not None:
+            places = telling(model, nearly_full_places(model, update.tensors), fit, positions.start)
+        if fit is None or not places:
+            bag = {} if fit is None else dict.fromkeys(fit.tolist(), 1.0)
+            return Grown(outcome=Outcome(bag=bag, reasons=[rank_hidden(update, model, mixed)]))
+    learned, rank = model.adapter.positions is not None, places[0].span.rank
+    growth = Growth(model, Spans(inputs, places), positions)
     grown = growth.run(budget, show)
-    if growth.hurried and len(states_of(grown, learned)) < mixed_span.rank and not budget.over:
+    if growth.hurried and len(states_of(grown, learned)) < rank and not budget.over:
         grown = growth.run(budget, show, thorough=True)
     outcome = Outcome(bag=dict.fromkeys(growth.bag, 1.0))
     if growth.overflow:
         outcome.reasons.append(Reason(kind="prefixes-overflow"))
         return Grown(outcome=outcome)
     shared = states_of(grown, learned)
-    outcome.complete = len(shared) >= mixed_span.rank and not budget.over
+    outcome.complete = len(shared) >= rank and not budget.over
     if not outcome.complete and not budget.over:
-        numbers = {"told": len(shared), "rank": mixed_span.rank}
+        numbers = {"told": len(shared), "rank": rank}
         outcome.reasons.append(Reason(kind="dimensions-left", numbers=numbers))
-    return Grown(grown, mixed, mixed_span, following, outcome)
+    return Grown(grown, places, outcome)
 
 
 def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Callable[[str], None]) -> Outcome:
     """All sentences of the update that can be grown, with certificates, and their last tokens or labels."""
     found = grow(model, update, budget, show)
-    grown, mixed, mixed_span, outcome = found.prefixes, found.mixed, found.span, found.outcome
-    if mixed_span is None:
+    grown, outcome = found.prefixes, found.outcome
+    if not found.places:
         return outcome
+    mixed = found.places[0]
     learned = model.adapter.positions is not None
     shared = states_of(grown, learned)
     if outcome.complete and model.goal.one_per_text and not any(prefix.start for prefix in grown):
         # States can be so alike that the rank does not count them all, and a sentence that is the beginning of
         # another has no states of its own.
         outcome.complete = add_up_to(
-            model, update.tensors, mixed_span, mixed[0], [list(prefix.tokens) for prefix in grown]
+            model, update.tensors, mixed.span, mixed.part, [list(prefix.tokens) for prefix in grown]
         )
         outcome.reasons += [] if outcome.complete else [Reason(kind="gradient-left")]
-    certifier = Certifier(model, update, (mixed_span, found.following))
+    certifier = Certifier(model, update, found.places)
     last = _last_tokens(model, update, grown) if model.goal.autoregressive and outcome.complete else None
     for number, prefix in enumerate(grown):
         certificate = certifier.check(list(prefix.tokens), prefix.start)
@@ -93,7 +100,7 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
             outcome.sentences.append(Recovered(tokens, certificate, whole=whole))
         else:
             alone = [n for n, state in enumerate(prefix.states(learned)) if shared[state] == 1]
-            own = _contribution(model, update, mixed_span, mixed, prefix, alone)
+            own = _contribution(model, update, mixed, prefix, alone)
             label, share = (own.label, own.share) if own is not None else (None, None)
             # A prefix fits the spans as well as its sentence. It is whole if nothing else is left to explain, or if
             # its own gradient is in the update, of which a single token is no test.
@@ -110,17 +117,17 @@ def states_of(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[in
 
 
 def _contribution(
-    model: TextModel, update: Update, span: Span, mixed: Sequence[Part], prefix: Prefix, alone: list[int]
+    model: TextModel, update: Update, place: Place, prefix: Prefix, alone: list[int]
 ) -> Contribution | None:
     """A sentence's label and share, by those of its tokens whose states no other sentence has."""
-    names = [name for part in mixed for name in part.tensor_names if name in update.tensors]
+    names = [name for name in place.part.tensor_names if name in update.tensors]
     kept = {name: update.tensors[name].double() for name in names}
     evidence = Evidence(update.known.size)
     tokens = list(prefix.tokens)
-    return find_contribution(model, kept, span, mixed[0], tokens, alone, evidence=evidence) if alone else None
+    return find_contribution(model, kept, place.span, place.part, tokens, alone, evidence=evidence) if alone else None
 
 
-def _positions(model: TextModel, update: Update) -> range:
+def positions_of(model: TextModel, update: Update) -> range:
     """The positions that tokens may have: those the position table has a gradient for, if it was sent."""
     table = model.adapter.positions
     gradient = update.tensors.get(model.adapter.parameter_of(table)) if table is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
 from gradleak.attacks.evidence.predicted import predicted_tokens
+from gradleak.attacks.exact.anchored import MOST_STARTS as MOST_ANCHORED_STARTS
+from gradleak.attacks.exact.anchored import STARTS as ANCHORED_STARTS
+from gradleak.attacks.exact.anchored import AnchoredSearch, can_anchor, explains_rows
 from gradleak.attacks.exact.contribution import Evidence, find_contribution, without
 from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, best_flips, descend
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
@@ -38,6 +42,8 @@ ROW_NOISE, OWN_NOISE = 1e-6, 1e-5
 WHOLE = 0.998
 # That holds if the update is the mean of the batch's gradients. A multiple of the mean has more than this left.
 SPENT = 0.1
+# With more of the dimensions taken than this, sentences are looked for around single tokens first.
+CROWDED = 0.5
 # Positions looked at when the update does not show how long sentences are.
 BLOCK = 24
 
@@ -85,7 +91,7 @@ class EncoderRecovery:
         self.evidence = Evidence(self.size, predicted_tokens(update, model))
         self.position_table = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
         wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
-        wanted |= {self.token_table, self.position_table}
+        wanted |= {self.token_table, self.position_table, adapter.parts[0]["key"].weight_name}
         self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
         self.original = dict(self.left)
         self._exact: TextModel | None = None
@@ -105,6 +111,10 @@ class EncoderRecovery:
         starts, narrow, failures = self.first_starts, False, 0
         while not budget.over and not self.complete:
             spans = self._spans(narrow)
+            crowded = spans is None or spans[1].rank > CROWDED * spans[1].width
+            if (crowded or failures) and self._search_anchored(budget, show):
+                failures = 0
+                continue
             if spans is None:
                 break
             if self._round(*spans, starts, budget):
@@ -211,6 +221,49 @@ class EncoderRecovery:
         if self._exact is None:
             self._exact = self.model.to_float64()
         return self._exact
+
+    def _search_anchored(self, budget: Budget, show: Callable[[str], None]) -> bool:
+        """Look for sentences around tokens that occur once; whether some were found."""
+        starts, before = ANCHORED_STARTS, len(self.recovered)
+        if self.tied or not self._anchoring:
+            return False
+        while not budget.over and not self.complete:
+            found = self._anchored_round(starts, budget, show)
+            if not found:
+                starts *= 2
+            if starts > MOST_ANCHORED_STARTS:
+                break
+        return len(self.recovered) > before
+
+    def _anchored_round(self, starts: int, budget: Budget, show: Callable[[str], None]) -> bool:
+        """Whether some of all anchors led to a sentence; each found sentence is removed."""
+        tokens, length = self._tokens(), self._longest()
+        if length is None or len(tokens) + length >= self.model.width:
+            return False
+        search = AnchoredSearch(self.model, self.left, tokens, length, self.generator)
+        before, read = len(self.recovered), set[int]()
+        for number, position, token in search.anchors() if search.usable else ():
+            if budget.over or self.complete:
+                break
+            if token not in read:
+                for sentence in search.around(number, position, starts, budget):
+                    if self._accept_by_rows(sentence, token):
+                        read |= set(sentence)
+                        show(self.model.decode(sentence))
+        return len(self.recovered) > before
+
+    def _accept_by_rows(self, tokens: list[int], anchor: int) -> bool:
+        proof = explains_rows(self._double(), self.left, tokens, anchor)
+        if proof is None:
+            return False
+        own, certificate = proof
+        self.recovered.append(Recovered(tokens, certificate, own.label, own.share))
+        self.left = without(self.left, own)
+        return True
+
+    @functools.cached_property
+    def _anchoring(self) -> bool:
+        return can_anchor(self.model, self.original)
 
     # --- which tokens, where ----------------------------------------------------------------------
 

@@ -2,23 +2,23 @@
 
 A decoder's state depends only on what came before, so a sentence can be grown from its first token: a token is kept
 if its state after the first attention lies in the span of that layer's feed-forward gradient, and its state after the
-whole layer in the span of the next one's. A prefix that no token continues is a whole sentence. Any deeper layer
-serves as well, at the price of running up to it.
+whole layer in the span of the next one's, and so on where spans are nearly full (`places.py`). A prefix that no token
+continues is a whole sentence. Any deeper layer serves as well, at the price of running up to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gradleak.attacks.spans.candidates import Membership, fitting
+from gradleak.attacks.spans.certify import Place
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget, Stopped
-from gradleak.models.adapter import Part
 from gradleak.models.masks import Sees
 from gradleak.models.text import TextModel
 
@@ -69,13 +69,13 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Spans:
-    """What the first layer sees, if known, what a part after some attention sees, and what the next layer sees."""
+    """What the first layer sees, if known, and the places where tokens are mixed, in the order they run.
+
+    All candidates are tried at the first of these, those that fit there at the others.
+    """
 
     inputs: Span | None
-    mixed: Span
-    following: Span | None
-    mixed_part: Part
-    following_part: Part | None
+    mixed: Sequence[Place]
 
 
 class Growth:
@@ -86,8 +86,7 @@ class Growth:
         self.model = model
         self.positions = positions
         self.spans = spans
-        self.mixed = Membership(spans.mixed)
-        self.following = Membership(spans.following) if spans.following is not None else None
+        self.tests = [Membership(place.span) for place in spans.mixed]
         self.learned = model.adapter.positions is not None
         self.vocabulary = torch.arange(model.vocabulary_size, device=model.device)
         self.bag: dict[int, None] = {}
@@ -192,20 +191,21 @@ class Growth:
 
     def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
         """The prefixes of the same start and length, each with another token of the bag where that fits."""
-        fit = torch.cat([self.mixed(self._mixed_states(prefixes, part)) for part in bag.split(SIDE_BY_SIDE)], dim=1)
+        first, *others = self.tests
+        fit = torch.cat([first(self._mixed_states(prefixes, part)) for part in bag.split(SIDE_BY_SIDE)], dim=1)
         pairs = fit.nonzero().tolist()
         longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
-        if self.following is None or not longer:
+        if not others or not longer:
             return longer
-        assert self.spans.following_part is not None
-        fits: list[bool] = []
+        kept: list[Prefix] = []
+        probe = Probe(self.model, [place.part for place in self.spans.mixed[1:]])
         for part in _split(longer, max(1, CHUNK // len(longer[0].tokens))):
             ids = torch.tensor([prefix.tokens for prefix in part], device=self.model.device)
-            probe = Probe(self.model, [self.spans.following_part])
             with torch.no_grad():
-                (seen,) = probe(input_ids=ids, mask=torch.ones_like(ids), position_ids=_places(ids, part[0].start))
-            fits += self.following(seen[:, -1]).tolist()
-        return [prefix for prefix, fit in zip(longer, fits, strict=True) if fit]
+                seen = probe(input_ids=ids, mask=torch.ones_like(ids), position_ids=_places(ids, part[0].start))
+            fits = torch.stack([test(states[:, -1]) for test, states in zip(others, seen, strict=True)]).all(dim=0)
+            kept += [prefix for prefix, fit in zip(part, fits.tolist(), strict=True) if fit]
+        return kept
 
     def _mixed_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
         """What the part after the attention sees of each token after each prefix, (prefixes, tokens, width).
@@ -219,7 +219,7 @@ class Growth:
         places = torch.arange(total, device=ids.device).clamp_max(length)
         sees = torch.ones(total, total, dtype=torch.bool, device=ids.device).tril()
         sees[length:, length:] = torch.eye(len(bag), dtype=torch.bool, device=ids.device)
-        probe = Probe(self.model, [self.spans.mixed_part])
+        probe = Probe(self.model, [self.spans.mixed[0].part])
         with torch.no_grad():
             return probe(input_ids=ids, mask=Sees(sees, places), position_ids=(start + places)[None])[0][:, length:]
 

@@ -10,8 +10,9 @@ from gradleak.attacks.evidence.lengths import most_tokens
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.certify import attention_parts
 from gradleak.attacks.spans.spans import least_outside, numerical_rank
-from gradleak.models.adapter import Part
+from gradleak.models.adapter import Carrier, Part
 from gradleak.models.text import TextModel
+from gradleak.updates.optimisers import gradient_weights, spacing, trained
 from gradleak.updates.update import Update
 
 
@@ -59,4 +60,15 @@ def rank_hidden(update: Update, model: TextModel, parts: Sequence[Part]) -> Reas
     most = most_tokens(update, model)
     if most is not None and most <= limit - least_outside(matrix.shape[1]):
         numbers["most"] = most
+    if update.local_steps > 1:
+        numbers["standing"] = int((sizes > _rounding(update, model, carrier)).sum())
     return Reason(kind="no-gap", about=carrier.name, numbers=numbers)
+
+
+def _rounding(gradient: Update, model: TextModel, carrier: Carrier) -> float:
+    """The largest singular value that rounding alone gives the gradient of weights that local steps moved."""
+    rule = gradient.manifest.client
+    rates = rule.rates(gradient.sentences_per_client)
+    gaps = spacing(trained(model.parameters()[carrier.name], rule))
+    error = float((gaps.square().mean() * len(rates) / 12).sqrt()) / max(sum(gradient_weights(rule, rates)), 1e-300)
+    return error * sum(side**0.5 for side in carrier.matrix.shape)

@@ -52,9 +52,9 @@ def _targets(model: TextModel, update: Update, budget: Budget, show: Callable[[s
     """What the decoder read, as it was written: without the start token, and with the end that it only predicted."""
     side = Target(model)
     found = grow(side, update, budget, show)
-    if found.span is None:
+    if not found.places:
         return found.outcome
-    certifier = Certifier(side, update, (found.span, found.following))
+    certifier = Certifier(side, update, found.places)
     grown, single = _without_echoes(found, learned=side.adapter.positions is not None)
     for prefix in grown:
         written = [*prefix.tokens[1:], *model.suffix[-1:]]
@@ -72,11 +72,11 @@ def _without_echoes(found: Grown, learned: bool) -> tuple[list[Prefix], bool]:
     Without learned positions a token after itself can look so much like the token before that both fit. Where there
     are more states than dimensions, such echoes at the ends of prefixes are left out.
     """
-    assert found.span is not None
-    if len(states_of(found.prefixes, learned)) <= found.span.rank:
+    rank = found.places[0].span.rank
+    if len(states_of(found.prefixes, learned)) <= rank:
         return found.prefixes, True
     kept = [prefix for prefix in found.prefixes if len(set(prefix.tokens[-2:])) == len(prefix.tokens[-2:])]
-    return kept, len(states_of(kept, learned)) <= found.span.rank
+    return kept, len(states_of(kept, learned)) <= rank
 
 
 def _of_encoder(update: Update, model: TextModel) -> Update:

@@ -12,8 +12,6 @@ from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 
-# A distance is noise up to so many times what noise is expected to give.
-TOLERANCE = 10.0
 # Inputs are first tested against this many random directions of the complement, which most fail at once.
 SCREEN = 16
 SCREEN_LIMIT = 0.05
@@ -64,7 +62,7 @@ class Membership:
         sizes = states.norm(dim=-1) if self.span.map is None else (states @ self.span.map.to(states).T).norm(dim=-1)
         near = (states @ self.screen.to(states)).norm(dim=-1) < SCREEN_LIMIT * sizes
         kept = states[near]
-        return near.masked_scatter(near, self.span.distances(kept) <= TOLERANCE * self.span.floors(kept))
+        return near.masked_scatter(near, self.span.distances(kept) <= self.span.limits(kept))
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.spans.candidates import TOLERANCE
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span, least_outside, span_of
 from gradleak.models.adapter import Part
@@ -18,6 +18,13 @@ from gradleak.updates.update import Update
 
 # A threshold above this share of what a random state has proves nothing: too little of the space lies outside.
 STRICT = 1e-3
+
+
+class Place(NamedTuple):
+    """A matrix, and the span of what it sees."""
+
+    part: Part
+    span: Span
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,16 @@ def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[
 
 
 def joint_span(
-    tensors: Mapping[str, Tensor], parts: Sequence[Part], before: Span | None = None, narrow: bool = False
+    tensors: Mapping[str, Tensor],
+    parts: Sequence[Part],
+    before: Span | None = None,
+    narrow: bool = False,
+    outside: int | None = None,
+    wide: bool = False,
 ) -> Span | None:
     """The span of what these parts of the same input see, from those of them that an update holds."""
     matrices, seen_through = carried(tensors, parts)
-    span = span_of(matrices, before, narrow) if matrices else None
+    span = span_of(matrices, before, narrow, outside, wide) if matrices else None
     return None if span is None else dataclasses.replace(span, map=seen_through)
 
 
@@ -124,19 +136,23 @@ def shows_every_token(model: TextModel, layer: int) -> bool:
     return model.goal.autoregressive or model.goal.paired or not last
 
 
-def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span | None) -> Span | None:
+def next_span(model: TextModel, tensors: Mapping[str, Tensor], layer: int, mixed: Span) -> Span | None:
     """The span of what the next layer sees, if it is whole: a classifier's last layer is read at a single token."""
-    if mixed is None or layer + 1 >= len(model.adapter.parts):
+    if layer + 1 >= len(model.adapter.parts):
         return None
     span = joint_span(tensors, attention_parts(model, layer + 1))
     return span if span is not None and span.rank >= mixed.rank else None
 
 
-def mixed_spans(model: TextModel, tensors: Mapping[str, Tensor]) -> tuple[Span | None, Span | None]:
-    """The spans of what is mixed first, and of what the next layer sees."""
+def mixed_spans(model: TextModel, tensors: Mapping[str, Tensor]) -> list[Place]:
+    """What is mixed first, and what the next layer sees, as far as they show; nothing if the first does not."""
     layer, parts = mixed_layer(model, tensors)
     mixed = joint_span(tensors, parts)
-    return mixed, next_span(model, tensors, layer, mixed)
+    if mixed is None:
+        return []
+    following = next_span(model, tensors, layer, mixed)
+    after = [] if following is None else [Place(attention_parts(model, layer + 1)[0], following)]
+    return [Place(parts[0], mixed), *after]
 
 
 class Certifier:
@@ -145,16 +161,10 @@ class Certifier:
     The threshold is the energy that the update's own numerical noise would give the right sentence, times a margin.
     """
 
-    def __init__(
-        self, model: TextModel, update: Update, spans: tuple[Span | None, Span | None] | None = None
-    ) -> None:
-        """`spans` are the update's mixed spans, if they are known already."""
-        mixed, following = spans or mixed_spans(model, update.tensors)
-        layer, parts = mixed_layer(model, update.tensors)
+    def __init__(self, model: TextModel, update: Update, spans: Sequence[Place] | None = None) -> None:
+        """`spans` are those that sentences are checked against, with a matrix of each, in the order they run."""
         self.model = model
-        self.spans = [] if mixed is None else [(parts[0], mixed)]
-        if following is not None:
-            self.spans.append((attention_parts(model, layer + 1)[0], following))
+        self.spans = mixed_spans(model, update.tensors) if spans is None else spans
 
     def check(self, tokens: list[int], start: int = 0) -> Certificate:
         """The certificate of a sentence given with its special tokens; `start` is the position of the first."""
@@ -166,6 +176,6 @@ class Certifier:
         energy = threshold = chance = 0.0
         for (_, span), states in zip(self.spans, seen, strict=True):
             energy += float(span.distances(states[0]).square().mean())
-            threshold += float((TOLERANCE * span.floors(states[0])).square().mean())
+            threshold += float(span.limits(states[0]).square().mean())
             chance += len(span.complement) / span.width
         return Certificate(energy, threshold, 0 < threshold < STRICT * chance)

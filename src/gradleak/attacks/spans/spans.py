@@ -19,19 +19,26 @@ GAP = 10.0
 SMALL = 1e-4
 # Once the noise is known, values so many times above the largest that noise gives are signal.
 ABOVE = 3.0
-# With fewer dimensions than this outside the span, or one in fifty, too much fits by chance.
+# With fewer dimensions than this outside the span, or one in fifty, wrong states may fit by chance.
 LEAST_OUTSIDE = 4
 # What counts as rounding in a spectrum, against its largest value.
 SPECTRUM_NOISE = 1e-6
+# Directions of drift may fill all but one in so many dimensions.
+DRIFT_LEAVES = 8
 # A column this much smaller than the largest is of a dimension in which no input has anything.
 DEAD = 1e-9
+# A distance is noise up to so many times what noise is expected to give.
+TOLERANCE = 10.0
 # What rounding in fp32 leaves of a state computed once, relative to its size.
 STATE_ROUNDING = 3e-7
 
 
 @dataclass(frozen=True)
 class Span:
-    """An orthonormal basis of the span and of its complement, and how exactly they are known."""
+    """An orthonormal basis of the span and of its complement, and how exactly they are known.
+
+    `reach` is the distance up to which states count as inside where something else than rounding decides it.
+    """
 
     basis: Tensor
     complement: Tensor
@@ -40,6 +47,7 @@ class Span:
     gap: float
     scales: tuple[float, ...]
     map: Tensor | None = None
+    reach: float | None = None
 
     @property
     def rank(self) -> int:
@@ -67,15 +75,29 @@ class Span:
         weights = (self.unit(states.to(self.basis)) @ self.basis.T) / self.sizes
         return self.noise * len(self.complement) ** 0.5 * weights.norm(dim=-1) + STATE_ROUNDING
 
+    def limits(self, states: Tensor) -> Tensor:
+        """The distances up to which states count as inside."""
+        if self.reach is not None:
+            return torch.full(states.shape[:-1], self.reach, dtype=self.basis.dtype, device=states.device)
+        return TOLERANCE * self.floors(states)
 
-def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool = False) -> Span | None:
+
+def span_of(
+    matrices: Sequence[Tensor],
+    before: Span | None = None,
+    narrow: bool = False,
+    outside: int | None = None,
+    wide: bool = False,
+) -> Span | None:
     """The span of the rows of several (outputs, inputs) gradients of the same input; None if its rank does not show.
 
     Each is scaled to norm 1, so that none is lost beside another. The rank is where singular values fall most; below
     is rounding, whose level follows from the values there. If `before` is the span of
     the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
     leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and perhaps a weak
-    input with it.
+    input with it. `outside` is the fewest dimensions that must be left outside; fewer than usual serve only those
+    who measure how often wrong states fit (`chance.py`). `wide` takes whatever stands above rounding, where inputs
+    that drifted leave no gap.
 
     >>> inputs, output_gradients = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([output_gradients @ inputs])
@@ -89,23 +111,25 @@ def span_of(matrices: Sequence[Tensor], before: Span | None = None, narrow: bool
     stacked = torch.cat(scaled)
     rows, width = stacked.shape
     sizes, directions = _decompose(stacked)
-    if before is None:
+    if wide:
+        end: int | None = min(_standing(sizes, rows, width), width - width // DRIFT_LEAVES)
+    elif before is None:
         end = _end(sizes, float(sizes[0]))
     else:
         above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
         fall = _end(sizes[: above + 1], float(before.sizes[0])) if narrow else None
         end = fall or above or None
-    outside = len(directions) - (end or 0)
-    if end is None or end == len(sizes) or outside < least_outside(width):
+    left = len(directions) - (end or 0)
+    if end is None or end == len(sizes) or left < (least_outside(width) if outside is None else outside):
         return None
-    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * outside)).sqrt())
+    noise = float((sizes[end:].square().sum() / max(1, (rows - end) * left)).sqrt())
     noise = noise if before is None else max(noise, before.noise)
     gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
     return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
 
 
 def least_outside(width: int) -> int:
-    """The dimensions outside a span without which it tells nothing."""
+    """The dimensions outside a span with which wrong states never fit it by chance, so that none need be measured."""
     return max(LEAST_OUTSIDE, width // 50)
 
 
@@ -137,6 +161,15 @@ def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
         stacked = torch.linalg.qr(stacked, mode="r").R
     _, sizes, directions = torch.linalg.svd(stacked, full_matrices=True)
     return sizes, directions
+
+
+def _standing(sizes: Tensor, rows: int, width: int) -> int:
+    """How many values stand above rounding, as the smallest shows it, and above a millionth of the largest.
+
+    Noise alone has values from its size times (root of rows - root of width) to its size times their sum.
+    """
+    ratio = (rows**0.5 + width**0.5) / max(rows**0.5 - width**0.5, 1.0)
+    return int((sizes > max(ratio * float(sizes[-1]), SPECTRUM_NOISE * float(sizes[0]))).sum())
 
 
 def _end(sizes: Tensor, largest: float) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradleak.updates.plausible import TYPES
+from gradleak.updates.precision import DTYPES
 from gradleak.updates.rule_options import optimizer_note
 
 NAMES = {"SGD": "fedavg", "Adam": "adam", "AdamW": "adamw"}
@@ -34,7 +34,7 @@ def rule_of_optimizer(
     variants = [each for each in VARIANTS if any(group.get(each) for group in groups)]
     if name is None or variants:
         return {"name": "fedavg"}, optimizer_note(" and ".join([type(inner).__name__, *variants]))
-    kind, notes = next((kind for kind, dtype in TYPES.items() if _all_of(dtype, parameters)), "fp32"), []
+    kind, notes = next((kind for kind, dtype in DTYPES.items() if _all_of(dtype, parameters)), "fp32"), []
     settings: dict[str, Any] = {"name": name, **({"precision": kind} if kind != "fp32" else {})}
     wd = max(float(group.get("weight_decay", 0)) for group in groups)
     settings["wd"] = wd
