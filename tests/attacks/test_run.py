@@ -56,7 +56,8 @@ def test_portions_have_their_seeds_their_share_and_their_cost(tiny_bert, updates
     assert [(own.before, own.after, own.total) for own in method.seen] == [(0, 2, 3), (1, 1, 3), (2, 0, 3)]
     assert [own.budget.steps for own in method.seen] == [10, 15, 30]  # each its share of what the others left
     assert method.seen[0].budget.seconds == pytest.approx(100, rel=0.01)
-    assert found[0].seconds < found[1].seconds < found[2].seconds
+    assert found[1].seconds >= 0.02  # what its own portion slept at least
+    assert found[2].seconds >= 0.04
     assert all(answer.peak_memory_mb > 0 for answer in found)
 
 

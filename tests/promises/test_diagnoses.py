@@ -46,7 +46,8 @@ def test_two_local_steps_are_named_and_too_many_tokens_are_not(model: TextModel)
 
 
 def test_dropout_is_named(model: TextModel) -> None:
-    texts = short(model, 2)
+    """Where tokens take so many dimensions that masks cannot be solved for."""
+    texts = short(model, 9)
     said = notes(Client(model, client="fedsgd:mode=train").update(texts, labels(texts)), model)
     assert "dropout" in said
     assert TOO_MANY not in said

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client
-from gradleak.attacks.evidence.noise import noise_level, tail_level
+from gradleak.attacks.evidence.noise import added_noise, noise_level, tail_level
 from gradleak.attacks.spans.certify import attention_parts, joint_span
 
 
@@ -27,6 +27,7 @@ def test_noise_level_of_an_update() -> None:
     assert noise_level(Client(model).update(TEXTS[:1], [1]), model) == 0
     noisy = Client(model, defenses=["noise:sigma=0.05"]).update(TEXTS[:1], [1], secret_of(0))
     assert noise_level(noisy, model) == pytest.approx(0.05, rel=0.1)
+    assert added_noise(noisy, model) == pytest.approx(0.05, rel=0.1)
 
 
 def test_a_batch_that_fills_every_matrix_is_not_noise() -> None:
@@ -35,4 +36,5 @@ def test_a_batch_that_fills_every_matrix_is_not_noise() -> None:
     texts = [" ".join(words[n:] + words[:n]) for words in map(str.split, TEXTS) for n in range(len(words))]
     update = Client(model).update(texts, [n % 2 for n in range(len(texts))])
     assert all(joint_span(update.tensors, [part]) is None for part in attention_parts(model, 1))
-    assert noise_level(update, model) == 0
+    assert noise_level(update, model) > 0
+    assert added_noise(update, model) == 0

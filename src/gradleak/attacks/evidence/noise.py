@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 
 import torch
@@ -13,33 +12,35 @@ from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 ROUNDS = 20
-# Layers that are looked at: noise is the same in all of them.
-LAYERS = 4
 # Singular values of pure noise end here, in units of noise times (root of rows + root of columns).
 EDGE = 1.02
 
 
 def noise_level(update: Update, model: TextModel) -> float:
-    """The standard deviation of noise on every entry, 0 if the spectra show none.
+    """The standard deviation of noise on the entries of matrices, 0 if the spectra show none.
 
-    A gradient's matrices have as many directions as the batch has tokens; the rest of their spectrum is noise. Where
-    a batch has more tokens than a matrix has directions there is no rest. But noise is on every entry, and most
-    tokens are in no batch: usual rows of the token embedding have no more than it.
+    A gradient's matrices have as many directions as the batch has tokens; the rest of their spectrum is noise.
     """
     levels = []
-    count = len(model.adapter.parts)
-    for layer in range(0, count, max(1, count // LAYERS)):
+    for layer in range(len(model.adapter.parts)):
         for part in attention_parts(model, layer):
             if joint_span(update.tensors, [part]) is not None:
                 return 0.0
             carrier = part.carrier(update.tensors)
             if carrier is not None:
                 levels.append(tail_level(torch.linalg.svdvals(carrier.matrix.float()), carrier.matrix.shape))
-    if not levels:
-        return 0.0
+    return statistics.median(levels) if levels else 0.0
+
+
+def added_noise(update: Update, model: TextModel) -> float:
+    """The standard deviation of noise that was added to every entry of an update.
+
+    Where a batch has more tokens than a matrix has directions its spectrum ends nowhere, as with noise. But most
+    tokens are in no batch, so usual rows of the token embedding have no more than what was added.
+    """
+    level = noise_level(update, model)
     table = update.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding))
-    usual = math.inf if table is None else float(table.norm(dim=1).median()) / table.shape[1] ** 0.5
-    return min(statistics.median(levels), usual)
+    return level if table is None else min(level, float(table.norm(dim=1).median()) / table.shape[1] ** 0.5)
 
 
 def tail_level(sizes: Tensor, shape: torch.Size) -> float:

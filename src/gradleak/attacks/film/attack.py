@@ -208,21 +208,17 @@ class Film(Attack):
         first: Mapping[int, float],
         generator: torch.Generator,
     ) -> list[tuple[tuple[int, ...], float]]:
-        """With their first tokens repaired, ranked by how much of the update all of their tokens explain.
-
-        Their confidence is what a token explains on average, by which a piece that is cut short may look better.
-        """
+        """With their first tokens repaired, ranked by how much of the update their tokens explain."""
         ends = end_tokens(attribution.model)
         score: Score = lambda sentences: -torch.stack([s.mean() for s in attribution.shares(sentences)])  # noqa: E731
         repair = FirstTokenRepair(attribution, first)
-        shares: dict[tuple[int, ...], tuple[float, float]] = {}
+        shares: dict[tuple[int, ...], float] = {}
         for sentence in grown:
             tokens = repair.repaired(sentence.tokens)
             if self.options.reorder:
                 tokens, _ = rearranged(tokens, score, bag, self.options.reorder, generator, ends.__contains__)
-            shares[tokens] = (sentence.surplus, min(1.0, max(0.0, sentence.explained)))
-        ranked = sorted(shares.items(), key=lambda pair: pair[1], reverse=True)
-        return [(tokens, confidence) for tokens, (_, confidence) in ranked]
+            shares[tokens] = min(1.0, max(0.0, sentence.explained))
+        return sorted(shares.items(), key=lambda pair: pair[1], reverse=True)
 
 
 def _never_predicted(first: Mapping[int, float], counts: Mapping[int, int]) -> list[int]:

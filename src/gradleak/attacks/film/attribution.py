@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradleak.attacks.evidence.noise import noise_level
+from gradleak.attacks.evidence.noise import added_noise
 from gradleak.attacks.spans.certify import attention_parts, joint_span
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -72,7 +72,7 @@ class Attribution:
         self.moved = upper_layers(model, self.first, update.tensors)
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
         self.span = joint_span(update.tensors, attention_parts(model, self.first))
-        self.noise = noise_level(update, model)
+        self.noise = added_noise(update, model)
         # What the batch's own tokens score on average; 0 if the update holds nothing of these layers.
         self.unit = self._step(update)
 
