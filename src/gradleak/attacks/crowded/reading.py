@@ -93,7 +93,7 @@ class Reading:
         """Grow sentences in what is left, and take out those that it is smaller without."""
         left = self._left()
         rest = Update(left, self.gradient.manifest)
-        attribution = Attribution(self.model, rest)
+        attribution = Attribution(self.model, rest, noise=0.0)
         reader = Reader(attribution, leverages(spots_of(self.model, left), left), self.bag)
         wanted = max(4, self.sentences - len(self.volume.taken))
         first = beginnings(self.model, self.bag)
@@ -236,7 +236,7 @@ def crowded(model: TextModel, gradient: Update) -> bool:
 def learned_in(model: TextModel, gradient: Update, rows: Sequence[Sequence[int]], seed: int) -> Judges | None:
     """What evidence is worth in updates like this one, from the update that rows of public text make."""
     made = gradient_of(model, rows, held(model, gradient.tensors))
-    attribution = Attribution(model, Update(made, gradient.manifest))
+    attribution = Attribution(model, Update(made, gradient.manifest), noise=0.0)
     levers = leverages(spots_of(model, made), made)
     return learn(model, attribution, levers, rows, seed) if attribution.unit else None
 

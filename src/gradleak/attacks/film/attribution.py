@@ -65,14 +65,15 @@ def inverted(matrix: Tensor, noise: float = 0.0) -> Inverted:
 class Attribution:
     """How much of an update tokens explain, by a copy of the upper layers that took a step along its inverse."""
 
-    def __init__(self, model: TextModel, update: Update) -> None:
+    def __init__(self, model: TextModel, update: Update, noise: float | None = None) -> None:
+        """`noise` is what was added to every entry; by default as far as the update shows it."""
         count = len(model.adapter.layers)
         self.model = model
         self.first = count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
         self.moved = upper_layers(model, self.first, update.tensors)
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
         self.span = joint_span(update.tensors, attention_parts(model, self.first))
-        self.noise = added_noise(update, model)
+        self.noise = added_noise(update, model) if noise is None else noise
         # What the batch's own tokens score on average; 0 if the update holds nothing of these layers.
         self.unit = self._step(update)
 
