@@ -47,7 +47,7 @@ def test_two_local_steps_are_named_and_too_many_tokens_are_not(model: TextModel)
 
 def test_dropout_is_named(model: TextModel) -> None:
     """Where tokens take so many dimensions that masks cannot be solved for."""
-    texts = short(model, 9)
+    texts = short(model, 4)
     said = notes(Client(model, client="fedsgd:mode=train").update(texts, labels(texts)), model)
     assert "dropout" in said
     assert TOO_MANY not in said
@@ -97,7 +97,7 @@ def test_a_batch_beyond_the_limit_is_still_named(model: TextModel) -> None:
     ("settings", "expected"),
     [
         ({"client": "fedavg:epochs=1,batch=2,lr=5e-5", "batch_size": 4}, {"local-steps"}),
-        ({"client": "fedsgd:mode=train", "batch_size": 2}, {"dropout"}),
+        ({"client": "fedsgd:mode=train", "batch_size": 4}, {"dropout"}),
         ({"client": "fedavg:epochs=2,batch=2,lr=0.05,mode=train", "batch_size": 4}, {"dropout", "local-steps"}),
         ({"client": "fedavg:epochs=2,batch=2,lr=0.05", "batch_size": 4, "defenses": ["noise:sigma=1"]},
          {"noise", "local-steps"}),
