@@ -8,14 +8,14 @@ the same command goes on where it was ended.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from gradleak.bench.local_steps import sentences
 from gradleak.bench.lora import FIRST_SEED, measured, summary
-from gradleak.core.files import write_text
-from gradleak.core.output import say
+from gradleak.bench.near_rank import run
 from gradleak.models.load import load_text_model
 
 
@@ -30,21 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--budget", type=float, default=1200.0, help="seconds for a batch")
     given = parser.parse_args(arguments)
-    written = given.data.read_text(encoding="utf-8")
-    lines = json.loads(written) if given.data.suffix == ".json" else written.splitlines()
-    texts = [text for text in lines if text.strip()]
-    model = load_text_model(given.model)
-    settings = {name: getattr(given, name) for name in ("model", "attack", "batch_size", "budget")}
-    kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"cells": []}
-    cells = kept["cells"] if kept.get("settings") == settings else []
-    for seed in range(given.first_seed, given.first_seed + given.batches):
-        if any(cell["seed"] == seed for cell in cells):
-            continue
+    texts, model = sentences(given.data), load_text_model(given.model)
+
+    def one(seed: int) -> dict[str, Any]:
         batch = random.Random(seed).sample(texts, given.batch_size)
-        cells.append(measured(model, batch, seed, given.budget, given.attack))
-        write_text(given.out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
-        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1]['sentences']} whole, {cells[-1]['seconds']} s")
-    say(summary(cells))
+        return measured(model, batch, seed, given.budget, given.attack)
+
+    settings = {name: getattr(given, name) for name in ("model", "attack", "batch_size", "budget")}
+    run(given.out, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,13 @@ def summary(cells: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def run(out: Path, settings: Mapping[str, Any], seeds: Sequence[int], one: Callable[[int], dict[str, Any]]) -> None:
+def run(
+    out: Path,
+    settings: Mapping[str, Any],
+    seeds: Sequence[int],
+    one: Callable[[int], dict[str, Any]],
+    summary: Callable[[Sequence[Mapping[str, Any]]], str] = summary,
+) -> None:
     """Measure every seed that the file does not have yet, and keep it there."""
     kept = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     cells = kept["cells"] if kept.get("settings") == settings else []

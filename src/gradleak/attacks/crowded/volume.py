@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from gradleak.attacks.soft.coefficients import portions
 from gradleak.attacks.spans.certify import mixing_parts
 from gradleak.attacks.spans.spans import span_of
 from gradleak.models.adapter import Part
@@ -45,7 +46,7 @@ class Batches:
     def products(self, sentences: Sequence[Sequence[int]]) -> list[Products]:
         """What each sentence adds, by the sum of the losses of its predictions."""
         found: dict[int, Products] = {}
-        for some in _portions(sentences):
+        for some in portions(sentences, AT_ONCE):
             rows = [sentences[number] for number in some]
             found.update(zip(some, self._of(rows), strict=True))
         return [found[number] for number in range(len(sentences))]
@@ -80,18 +81,6 @@ class Batches:
             size = len(row) - 1  # nothing is predicted from the last
             both = zip(inputs, outputs, strict=True)
             yield [(states[number, :size], slope[number, :size]) for states, slope in both]
-
-
-def _portions(sentences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The numbers of sentences that go through the model at once, those of like length together."""
-    portion: list[int] = []
-    for number in sorted(range(len(sentences)), key=lambda n: len(sentences[n])):
-        if portion and (len(portion) + 1) * len(sentences[number]) > AT_ONCE:
-            yield portion
-            portion = []
-        portion.append(number)
-    if portion:
-        yield portion
 
 
 @dataclass

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from gradleak.attacks.evidence.lengths import ROW_NOISE
 from gradleak.attacks.exact.grouping import Grouping
 from gradleak.attacks.exact.limits import not_in_update, rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
@@ -22,8 +23,6 @@ from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
-# A row of an embedding's gradient below this share of the largest is rounding.
-ROW_NOISE = 1e-6
 # With more of the dimensions taken than this, masks are not found any more: combinations agree with any token.
 MOST_TAKEN = 1 / 3
 

@@ -93,7 +93,7 @@ class Coefficients:
     def matches(self, sentences: Sequence[Sequence[int]]) -> list[Match]:
         """The same for many sentences, which go through the model together."""
         found: dict[int, Match] = {}
-        for some in _portions(sentences):
+        for some in portions(sentences):
             for number, own in zip(some, self._at_positions([sentences[n] for n in some]), strict=True):
                 found[number] = self._compared(sentences[number], own)
         return [found[number] for number in range(len(sentences))]
@@ -145,11 +145,11 @@ def _names(model: TextModel, tensors: Mapping[str, Tensor]) -> list[str]:
     return [name for name in names if name in tensors and ".lora_B." not in name]
 
 
-def _portions(sentences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def portions(sentences: Sequence[Sequence[int]], at_once: int = AT_ONCE) -> Iterator[list[int]]:
     """The numbers of sentences that go through the model at once, those of like length together."""
     portion: list[int] = []
     for number in sorted(range(len(sentences)), key=lambda n: len(sentences[n])):
-        if portion and (len(portion) + 1) * len(sentences[number]) > AT_ONCE:
+        if portion and (len(portion) + 1) * len(sentences[number]) > at_once:
             yield portion
             portion = []
         portion.append(number)

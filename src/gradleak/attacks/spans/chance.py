@@ -8,8 +8,7 @@ hundred times nearer than random ones. So the law is kept and its scale is measu
 
 from __future__ import annotations
 
-from scipy.optimize import brentq
-from scipy.stats import chi2
+import scipy  # its parts are loaded when they are first used; scipy.stats would take a second
 from torch import Tensor
 
 from gradleak.attacks.spans.spans import Span
@@ -20,6 +19,11 @@ NEAREST = 0.01
 FEW, DEGREES = 0.05, (0.5, 200.0)
 # States one token off a right one come nearer than those measured, by up to this factor.
 NEARER = 3.0
+
+
+def _quantile(share: float, degrees: float) -> float:
+    """The value that this share of a chi-square falls short of."""
+    return float(2 * scipy.special.gammaincinv(degrees / 2, share))
 
 
 def chance(span: Span, wrong: Tensor) -> float:
@@ -35,8 +39,8 @@ def chance(span: Span, wrong: Tensor) -> float:
     nearest = float(span.distances(wrong).quantile(NEAREST))
     limit = float(span.limits(wrong).square().mean().sqrt())
     dimensions = len(span.complement)
-    scale = nearest / NEARER / chi2.ppf(NEAREST, dimensions) ** 0.5
-    return float(chi2.cdf((limit / scale) ** 2, dimensions)) if scale else 1.0
+    scale = nearest / NEARER / _quantile(NEAREST, dimensions) ** 0.5
+    return float(scipy.special.gammainc(dimensions / 2, (limit / scale) ** 2 / 2)) if scale else 1.0
 
 
 def reach(span: Span, wrong: Tensor, rate: float) -> float:
@@ -56,7 +60,9 @@ def reach(span: Span, wrong: Tensor, rate: float) -> float:
         return 0.0
 
     def too_wide(degrees: float) -> float:
-        return float((chi2.ppf(FEW, degrees) / chi2.ppf(0.5, degrees)) ** 0.5 - low / middle)
+        return float((_quantile(FEW, degrees) / _quantile(0.5, degrees)) ** 0.5 - low / middle)
 
-    degrees = brentq(too_wide, *DEGREES) if too_wide(DEGREES[0]) < 0 < too_wide(DEGREES[1]) else DEGREES[0]
-    return float(middle / NEARER * (chi2.ppf(rate, degrees) / chi2.ppf(0.5, degrees)) ** 0.5)
+    degrees = (
+        scipy.optimize.brentq(too_wide, *DEGREES) if too_wide(DEGREES[0]) < 0 < too_wide(DEGREES[1]) else DEGREES[0]
+    )
+    return float(middle / NEARER * (_quantile(rate, degrees) / _quantile(0.5, degrees)) ** 0.5)
