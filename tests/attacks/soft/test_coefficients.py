@@ -9,7 +9,7 @@ import torch
 from tiny import TEXTS, adapted_model, tiny_model
 
 from gradleak import Client, TextModel
-from gradleak.attacks.soft.coefficients import Coefficients, Match, _portions, solvable
+from gradleak.attacks.soft.coefficients import Coefficients, Match, portions, solvable
 from gradleak.attacks.soft.likeness import LAGS, SHORTEST, examples, learn
 
 pytest.importorskip("peft")
@@ -62,7 +62,7 @@ def test_lags_count_what_comes_after_a_tokens_last_place(model: TextModel) -> No
 def test_portions_have_every_sentence_once() -> None:
     chance = random.Random(0)
     sentences = [[0] * chance.randrange(2, 600) for _ in range(50)]
-    portions = list(_portions(sentences))
+    portions = list(portions(sentences))
     assert sorted(number for portion in portions for number in portion) == list(range(50))
     assert all(len(p) == 1 or len(p) * max(len(sentences[n]) for n in p) <= 1024 for p in portions)
 
