@@ -62,9 +62,9 @@ def test_lags_count_what_comes_after_a_tokens_last_place(model: TextModel) -> No
 def test_portions_have_every_sentence_once() -> None:
     chance = random.Random(0)
     sentences = [[0] * chance.randrange(2, 600) for _ in range(50)]
-    portions = list(portions(sentences))
-    assert sorted(number for portion in portions for number in portion) == list(range(50))
-    assert all(len(p) == 1 or len(p) * max(len(sentences[n]) for n in p) <= 1024 for p in portions)
+    given = list(portions(sentences))
+    assert sorted(number for portion in given for number in portion) == list(range(50))
+    assert all(len(p) == 1 or len(p) * max(len(sentences[n]) for n in p) <= 1024 for p in given)
 
 
 def test_not_solvable_without_the_first_layer_or_with_too_many_tokens(model: TextModel) -> None:
