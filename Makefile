@@ -21,7 +21,7 @@ test-fast: setup
 
 test-integrations: $(INTEGRATIONS)/ready
 	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations
-	$(INTEGRATIONS)/bin/python -m pytest tests/experiments/test_ray.py tests/promises/test_help.py
+	$(INTEGRATIONS)/bin/python -m pytest tests/experiments/test_ray.py tests/promises/test_help.py tests/defenses/test_deployed.py
 
 # Every command with random and hostile arguments and files; counts per command and exit code.
 CASES ?= 2000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
 
 import forked
@@ -12,11 +14,17 @@ from hypothesis import settings
 from tiny import ALL_CASES, CASES, tiny_model
 
 from gradleak import TextModel, load_model
+from gradleak.core.assets import cache_folder
 
 # Models this small gain nothing from a second thread, and lose much when something else runs on the machine.
 # The suite runs a process a core, and the commands it starts are to keep to theirs too.
 torch.set_num_threads(1)
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+# Where no bytecode is kept, each of them, and every run, would compile the package and the tests again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# What is imported and collected stays: to look through it again and again for rubbish takes a tenth of the time.
+gc.disable()
 
 # A deadline would measure what else the machine does, and the imports of a first call.
 settings.register_profile("gradleak", deadline=None)
@@ -34,6 +42,11 @@ SLOW = {
     "test_pairs_end_to_end", "test_image_exact", "test_soft",
     "test_finetune", "test_training_checkpoints", "test_errors", "test_command_line_fuzz",
 }  # fmt: skip
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,6 +67,12 @@ def foreign_files_in_a_fork(request: pytest.FixtureRequest, monkeypatch: pytest.
     """Files of others are read in a process of its own, which takes two seconds to import torch; a fork has it."""
     if request.node.get_closest_marker("own_process") is None:
         monkeypatch.setattr("gradleak.core.foreign.subprocess", forked)
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of experiments are forks of this process too, where not the process itself is what is tested."""
+    monkeypatch.setattr("gradleak.experiments.runner.worker.subprocess", forked)
 
 
 @pytest.fixture(scope="session")
@@ -87,5 +106,10 @@ def writer(request: pytest.FixtureRequest) -> TextModel:
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that no other test has written to."""
+    """A cache that no other test has written to, but for corpora and what is counted in them, which takes seconds."""
+    for name in ("assets", "priors"):
+        shared = cache_folder() / name
+        shared.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        (tmp_path / "cache" / name).symlink_to(shared)
     monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))

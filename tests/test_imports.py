@@ -20,11 +20,11 @@ ALLOWED = {
     "attacks": "core models data updates defenses matching priors",
     "scoring": "core models data updates matching attacks",
     "training": "core models data updates defenses clients",
-    "audits": "core models data updates clients attacks scoring training",
+    "audits": "core models data updates defenses clients attacks scoring training",
     "experiments": "core models data updates defenses attacks scoring training audits",
     "verdict": "core models updates defenses attacks scoring audits experiments",
     "report": "core models data updates defenses attacks scoring audits experiments verdict",
-    "bench": "core models data updates clients matching attacks scoring experiments",
+    "bench": "core models data updates clients matching attacks scoring audits experiments",
     "cli": "core models data updates defenses attacks scoring training audits experiments verdict report bench",
 }
 # Against the flow, in annotations alone: a model checks that what an attacker knows fits it.

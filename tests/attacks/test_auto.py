@@ -29,7 +29,7 @@ def test_a_language_model_writes_where_nothing_is_proved(monkeypatch: pytest.Mon
     """More tokens than dimensions, so no span; and no batch size is known, so there is nothing to match either."""
     model = tiny_model("gpt2", "causal-lm", layers=2, width=16)
     update = Client(model, known=()).update(TEXTS)
-    short = Film(FilmOptions(rounds=1, length=8))
+    short = Film(FilmOptions(rounds=1, length=8, beams=8, groups=2))
     monkeypatch.setattr("gradleak.attacks.auto.Film", lambda: short)
     (found,) = attack(update, model, "auto", **QUICK)
     assert found.sentences
@@ -39,17 +39,20 @@ def test_a_language_model_writes_where_nothing_is_proved(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("sigma", ["1e-4", "1e-2"])
 def test_noise_goes_to_matching(sigma: str) -> None:
+    """Where there are several sentences behind it; of a single one the likeliest is looked for first."""
     model = tiny_model("bert", "classification", layers=4, width=64)
-    update = Client(model, ALL_KNOWN, defenses=[f"noise:sigma={sigma}"]).update(TEXTS[:1], [1], secret_of(0))
+    update = Client(model, ALL_KNOWN, defenses=[f"noise:sigma={sigma}"]).update(
+        ["thursday", "adoption"], [1, 0], secret_of(0)
+    )
     (found,) = attack(update, model, "auto", **QUICK)
-    assert [s.stage for s in found.sentences] in (["subspace"], ["lamp-cos"])
+    assert {s.stage for s in found.sentences} in ({"subspace"}, {"lamp-cos"})
     assert not found.sentences[0].certified
     assert any("without a gap" in note for note in found.notes)
 
 
 def test_what_proofs_leave_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round finds at most one sentence and there is one round: the rest goes to matching."""
-    model = tiny_model("bert", "classification", layers=4, width=128)
+    model = tiny_model("bert", "classification", layers=3, width=64)
     accept = encoders.EncoderRecovery._accept
     monkeypatch.setattr(encoders.EncoderRecovery, "complete", property(lambda self: bool(self.recovered)))
     monkeypatch.setattr(
@@ -62,7 +65,8 @@ def test_what_proofs_leave_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
         return dataclasses.replace(found_of(*arguments), complete=False)
 
     monkeypatch.setattr("gradleak.attacks.exact.attack.recover_encoder", unfinished)
-    (found,) = attack(Client(model).update(TEXTS, [0, 1, 0]), model, "auto", **QUICK)
+    texts = ["Rosa moved.", "The loan was refused.", "Your flight leaves."]
+    (found,) = attack(Client(model).update(texts, [0, 1, 0]), model, "auto", **QUICK)
     assert [s.stage for s in found.sentences] == ["exact", "subspace", "subspace"]
     assert [s.certified for s in found.sentences] == [True, False, False]
     assert found.lengths is not None

@@ -27,6 +27,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from blobs import blobs
+from defence_settings import SETTINGS
 from pictured import KINDS, image_model
 from tiny import ALL_CASES, PAIR_CASES, TARGETS, TASK_CASES, TEXTS, secret_of, tiny_model, wide_model
 
@@ -52,10 +53,6 @@ SECONDS = 60
 QUICK = {"steps": 4, "init_draws": 2, "init_orders": 0, "discrete_every": 2, "candidates": 4, "prior": "none"}
 MATCHING = ("dlg", "tag", "lamp-cos", "lamp-l2l1", "lamp-l2", "subspace")
 LORA, PAIRED = "r=32,b=0.2,targets=query+value", "+cross_query+cross_value"
-SETTINGS = {
-    "dpsgd": "dpsgd:noise=0.1,clip=1", "frozen": "frozen", "layers": "layers:send=1", "mask": "mask:ratio=0.5",
-    "noise": "noise:sigma=0.001", "prune": "prune:ratio=0.5", "quantize": "quantize:bits=8", "sign": "sign",
-}  # fmt: skip
 
 IMAGE_QUICK: dict[str, dict[str, Any]] = {
     "exact": {},

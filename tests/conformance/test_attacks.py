@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from tiny import ALL_KNOWN, TEXTS, tiny_model
+from tiny import ALL_KNOWN, CASES, TEXTS, tiny_model
 
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS
@@ -16,6 +16,8 @@ QUICK = {
     "steps": 6, "init_draws": 3, "init_orders": 2, "discrete_every": 2, "candidates": 6, "prior": "none", "polish": 0,
 }  # fmt: skip
 POLISHED = {**QUICK, "polish": 1}
+# What polishing takes grows with the square of the length.
+SHORT = ["Rosa moved.", "The loan was refused."]
 
 
 # These do not search by steps from a random start, so some of what is asked of the others has no meaning for them.
@@ -26,7 +28,13 @@ PLANNED = ("auto", "exact")
 OTHERS = ("bag", "control", "film", "lti", "soft")
 
 
-@pytest.fixture(params=[name for name in ATTACKS.names() if name not in (*OTHERS, *PLANNED)])
+MATCHING = [name for name in ATTACKS.names() if name not in (*OTHERS, *PLANNED)]
+# What attacks differ in is what they ask of one engine, and what families differ in is inside of it: every attack is
+# seen with four families, every family with three attacks.
+PAIRS = [(case, MATCHING[(number + turn) % len(MATCHING)]) for number, case in enumerate(CASES) for turn in (0, 1, 3)]
+
+
+@pytest.fixture(params=MATCHING)
 def name(request):
     """The attacks that match gradients."""
     return request.param
@@ -41,6 +49,7 @@ def texts_of(found):
     return [[sentence.tokens for sentence in one.sentences] for one in found]
 
 
+@pytest.mark.parametrize(("tiny", "name"), PAIRS, indirect=True, ids=[f"{case[0]}-{name}" for case, name in PAIRS])
 def test_runs_on_every_family(tiny, name):
     labels = [0, 1] if tiny.task == "classification" else None
     update = Client(tiny, ALL_KNOWN).update(TEXTS[:2], labels)
@@ -64,7 +73,7 @@ def test_runs_in_double_precision(name):
 
 
 def test_same_seed_same_tokens(tiny_bert, name):
-    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[:1], [1])
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXTS[1:2], [1])
     first, again = (attack(update, tiny_bert, name, seed=7, **POLISHED) for _ in range(2))
     assert texts_of(first) == texts_of(again)
     assert first[0].loss == again[0].loss
@@ -74,9 +83,9 @@ def test_same_seed_same_tokens(tiny_bert, name):
 
 def test_neighbours_do_not_matter(tiny_bert, name):
     """An update attacked alone and together with a longer one gives the same answer."""
-    updates = [Client(tiny_bert, ALL_KNOWN).update([text], [1]) for text in TEXTS[:3]]
-    together = attack(updates, tiny_bert, name, seed=[1, 2, 3], **POLISHED)
-    alone = [attack(u, tiny_bert, name, seed=[s], **POLISHED)[0] for u, s in zip(updates, (1, 2, 3), strict=True)]
+    updates = [Client(tiny_bert, ALL_KNOWN).update([text], [1]) for text in TEXTS[1:3]]
+    together = attack(updates, tiny_bert, name, seed=[1, 2], **POLISHED)
+    alone = [attack(u, tiny_bert, name, seed=[s], **POLISHED)[0] for u, s in zip(updates, (1, 2), strict=True)]
     assert texts_of(together) == texts_of(alone)
 
 
@@ -239,7 +248,9 @@ def test_labels_and_lengths_that_are_not_told_are_raced(tiny_bert):
 
 @pytest.mark.parametrize("form", ["average", "unrolled"])
 def test_attacks_weights_that_moved(tiny_bert, form):
-    update = Client(tiny_bert, ALL_KNOWN, "fedavg:batch=1,lr=0.01").update(TEXTS[:2], [0, 1])
+    update = Client(tiny_bert, ALL_KNOWN, "fedavg:batch=1,lr=0.01").update(
+        ["Rosa moved.", "The loan was refused."], [0, 1]
+    )
     (found,) = attack(update, tiny_bert, "lamp-cos", fedavg=form, **POLISHED)
     assert found.status == "completed"
     assert found.loss <= found.trace[0].loss
@@ -250,7 +261,7 @@ def test_lamp_recovers_words_of_a_real_model(minilm):
     """A short search on real weights already finds most of a short sentence's words."""
     text = "The patient died."
     update = Client(minilm, ALL_KNOWN).update([text], [1])
-    options = {"steps": 30, "lr": 0.05, "init_draws": 5, "candidates": 8, "discrete_every": 15, "polish": 0}
+    options = {"steps": 12, "lr": 0.05, "init_draws": 3, "candidates": 4, "discrete_every": 6, "polish": 0}
     (found,) = attack(update, minilm, "lamp-cos", **options)
     assert {"patient", "died"} <= set(found.bag)
 
@@ -293,7 +304,7 @@ def polish_only_gets_closer(model, name):
         return found
 
     labels = [0, 1] if model.task == "classification" else None
-    update = Client(model, ALL_KNOWN).update(TEXTS[:2], labels)
+    update = Client(model, ALL_KNOWN).update(SHORT, labels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gradleak.attacks.search.optimise.polish", watched)
         (found,) = attack(update, model, name, **{**QUICK, "polish": 2})

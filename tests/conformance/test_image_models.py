@@ -20,17 +20,22 @@ QUICK = {
 }
 CHAINS = {
     "none": (),
+    "clip": ("clip:norm=0.1",),
     "dpsgd": ("dpsgd:noise=0.1",),
     "frozen": ("frozen:parts=none,names=*bias",),
     "layers": ("layers:send=1-2",),
+    "localdp": ("localdp:epsilon=100",),
     "mask": ("mask:ratio=0.5",),
     "noise": ("noise:sigma=0.001",),
+    "percentile": ("percentile",),
     "prune": ("prune:ratio=0.9",),
     "quantize": ("quantize:bits=4",),
     "sign": ("sign",),
+    "svt": ("svt",),
 }
 # Each pair has to be seen with some attack, and each attack with every model: not all three with one another.
 EVERY_DEFENCE = ["ig", "exact"]
+KINDS_IN_TURN = {kind: number for number, kind in enumerate(KINDS)}
 REFUSED = (
     "try ig", "batch norm", "Opacus cannot separate", "must be known", "nothing of", "learns from plain gradients",
     "cannot be trained under dpsgd", "selects nothing", "too few",
@@ -74,7 +79,10 @@ def test_attacks_run_on_every_model(kind):
 def test_defences_work_on_every_model(kind):
     model = image_model(kind)
     for name in EVERY_DEFENCE:
-        for defence, chain in CHAINS.items():
+        for number, (defence, chain) in enumerate(CHAINS.items()):
+            # Each defence meets each model with ig; with exact, every third model, and others with the next.
+            if name == "exact" and (KINDS_IN_TURN[kind] + number) % 3:
+                continue
             found = outcome(model, name, chain)
             if defence in ("none", "noise", "prune", "quantize", "sign", "mask") and name == "ig":
                 assert not isinstance(found, str), (defence, found)

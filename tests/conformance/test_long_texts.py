@@ -13,7 +13,7 @@ from gradleak.core.budget import Budget
 from gradleak.data.texts import Row, read_data
 from gradleak.data.windows import cut_rows, windows
 
-SECONDS = 0.2
+SECONDS = 0.1
 # Layers that see only what is near, positions that are learned, and encoders.
 FAMILIES = [
     ("mistral", "causal-lm"),

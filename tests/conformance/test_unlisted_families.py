@@ -99,7 +99,7 @@ def test_the_first_layer_sees_tokens_alone_and_then_mixes_them(kind: str) -> Non
 
 @every_type
 def test_attacks_and_defences_run(kind: str) -> None:
-    model = unlisted_model(kind, task_of(kind), layers=4, width=64)
+    model = unlisted_model(kind, task_of(kind), layers=3, width=64)
     update = Client(model, ALL_KNOWN).update(TEXTS[1:2], labels_of(model, 1))
     (row,) = model.encode(TEXTS[1:2]).sentences()
     (found,) = attack(update, model, "exact")
@@ -108,7 +108,7 @@ def test_attacks_and_defences_run(kind: str) -> None:
     (bag,) = attack(update, model, "bag")
     assert set(model.tokenizer.convert_ids_to_tokens(model.content(row))) <= set(bag.bag)
     for name in ("auto", *(("film",) if model.task == "causal-lm" else ())):
-        (found,) = attack(update, model, name, budget=Budget(seconds=0.1))
+        (found,) = attack(update, model, name, budget=Budget(seconds=0.05))
         assert found.sentences or found.bag or found.reasons
     for setting in SETTINGS:
         tensors = Client(model, defenses=[setting]).update(TEXTS[:1], labels_of(model, 1), secret_of(1)).tensors

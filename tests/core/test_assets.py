@@ -154,6 +154,8 @@ def test_a_file_in_parts_is_joined(small, tmp_path, monkeypatch, packed):
     source = SplitSource("1.0", parts, len(content), folder="inside" if packed else None)
     monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", small.files, (source,)))
     assert (assets.pull("small") / "a.bin").read_bytes() == CONTENT
+    if packed:
+        return
     short = SplitSource("1.0", parts[:2], len(content), folder=source.folder)
     monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", small.files, (short,)))
     shutil.rmtree(assets.cache_folder())

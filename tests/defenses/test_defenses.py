@@ -179,7 +179,9 @@ def test_what_every_defence_says_of_itself_is_true(name: str, tiny_bert: TextMod
         alone = defense.apply({QUERY: plain[QUERY]}, tiny_bert, torch.Generator())
         assert torch.equal(alone[QUERY], once[QUERY])
     if not defense.lossy and not defense.random:
-        assert all(torch.equal(once[key], plain[key]) for key in once)
+        factor = once[QUERY].norm() / plain[QUERY].norm()  # one that clips the whole update gives a multiple of it
+        assert name == "clip" or factor == 1
+        assert all(torch.allclose(once[key], factor * plain[key], rtol=1e-5, atol=0) for key in once)
     if not defense.clips and defense.leaves in ("largest", "some"):
         values = once[QUERY]
         assert (values == 0).any()

@@ -28,6 +28,7 @@ from gradleak import (
     utility,
 )
 from gradleak.attacks import control
+from gradleak.core.identity import digest_code
 from gradleak.experiments.recipes.recipe import Recipe
 
 MINE = """
@@ -79,7 +80,11 @@ def begun(place: Path) -> Counter:
 
 
 def run_all(place: Path) -> Counter:
-    """Every experiment in a fork of its own, which has not seen `mine.py` as it was before."""
+    """Every experiment in a fork of its own, which has not seen `mine.py` as it was before.
+
+    The package's own source, which nobody edits meanwhile, is read before the first.
+    """
+    digest_code(frozenset({"gradleak.audits.run", "gradleak.audits.text", "gradleak.training.rounds"}))
     process = multiprocessing.get_context("fork").Process(target=every_experiment, args=(place,))
     process.start()
     process.join()

@@ -96,9 +96,10 @@ def test_cells_that_run_together_are_what_each_is_alone(place, monkeypatch, tmp_
     """The same guesses, losses and guessing; only the time they took may differ."""
     monkeypatch.setattr("gradleak.attacks.control.load_prior", lambda *_: NoPrior())
     options = {"steps": 4, "init_draws": 3, "prior": "none", "prior_weight": 0, "discrete_every": 2, "polish": 1}
-    settings = {"attack": "lamp-cos", "options": options, "trials": 2, "known": ("batch_size", "labels", "lengths")}
+    known = ("batch_size", "labels", "lengths")
+    settings = {"attack": "lamp-cos", "options": options, "trials": 2, "known": known, "max_tokens": 14}
     result = leak_map(AuditSpec(model=str(place / "model"), **settings), tmp_path, options=INLINE)
-    for cell in result.cells:
+    for cell in result.cells[::3]:  # all there is, a whole layer, and modules
         together = results_of(tmp_path, cell.cell)
         alone = audit(place / "model", observe=cell.selection, **settings)
         assert together.scenario == alone.scenario

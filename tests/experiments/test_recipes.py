@@ -27,7 +27,7 @@ trials: 2
 known: [batch_size, labels, lengths]
 cells:
   - {name: one, data: cola, attack: dlg, options: {steps: 2}, paper: {BERT-base: [59.3, 7.7, 46.2]}}
-  - {name: two, data: cola, attack: lamp-cos, options: {steps: 2, prior: none, prior_weight: 0}, batch_size: 2}
+  - {name: two, data: cola, attack: lamp-cos, options: {steps: 2, prior: none, polish: 1}, batch_size: 2}
   - {name: query, data: cola, attack: dlg, options: {steps: 2}, observe: "layer:1.query"}
 """
 
@@ -177,13 +177,13 @@ cells:
 """
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch):
     lines = [f"x\t{i % 2}\t\tRosa moved to ward {i}, and then to another one." for i in range(12)]
     (tmp_path / "cola_train.tsv").write_text("\n".join(lines))
     (tmp_path / "small.yaml").write_text(INVERTED)
     tiny_model("gpt2", "causal-lm", width=32).module.save_pretrained(tmp_path / "model")
     tiny_tokenizer("gpt2").save_pretrained(tmp_path / "model")
-    monkeypatch.setenv("GRADLEAK_CACHE", str(tmp_path / "cache"))
     recipe = load_recipe(str(tmp_path / "small.yaml"))
     given = {"data_dir": tmp_path, "model": str(tmp_path / "model"), "options": INLINE}
     assert reproduce(recipe, tmp_path / "out", **given, budget=Budget(seconds=0)).lines == []

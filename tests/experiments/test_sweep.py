@@ -195,13 +195,18 @@ def test_a_cell_checks_that_all_is_as_planned(make):
 
 
 def test_killed_at_random_moments(model_folder, tmp_path):
-    """The command itself, with its workers; `gradleak bench trust` does the same more often."""
-    found = bench_trust(tmp_path / "t", str(model_folder), kills=3, workers=1, seed=3777)  # draws each victim once
+    """The command itself, with its workers; `gradleak bench trust` does the same more often.
+
+    The seed draws everything while the table is written, then the driver while cells run; that a worker which dies
+    is replaced is tested below.
+    """
+    found = bench_trust(tmp_path / "t", str(model_folder), kills=2, workers=1, seed=383)
     print(found)
-    assert found.kills == 3
+    assert set(found.victims) == {"driver", "everything"}
     assert found.held, str(found)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_tell_of_every_trial(make, tmp_path, monkeypatch):
     """A worker is killed when the budget ends; what it had finished is there."""
     worked, trials = counted_attack(tmp_path, monkeypatch), 4

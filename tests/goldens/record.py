@@ -1,10 +1,14 @@
 """What every attack, experiment and image audit gives on tiny models with fixed seeds, as one JSON file.
 
-    python tests/goldens/record.py write          # keep what the present code gives
-    python tests/goldens/record.py check          # compare the present code with what was kept
+    python tests/goldens/record.py write                # keep what the present code gives
+    python tests/goldens/record.py check                # compare the present code with what was kept
+    python tests/goldens/record.py check lamp '* exact'  # only sections of such names: parts of them, or patterns
 
 `check` is how a change that must not touch results is shown not to: tokens, scores and tables are compared, times and
 the names of cells (which hold a hash of the code) are not. Numbers may differ by rounding (1e-6 of their size).
+
+What a section gave is set aside in the cache under a hash of the code, so a run that was stopped goes on where it
+stopped, and `write` after `check` runs nothing again.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import pkgutil
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from blobs import SMALL, blobs, write_npz
 from tiny import CASES, tiny_model, tiny_tokenizer
 
+import gradleak
 from gradleak import (
     AuditSpec,
     Budget,
@@ -44,6 +51,9 @@ from gradleak import (
 )
 from gradleak.attacks.inversion.networks import NetworkSettings
 from gradleak.attacks.inversion.training import TrainSettings
+from gradleak.core.assets import cache_folder
+from gradleak.core.files import write_text
+from gradleak.core.identity import digest_code
 from gradleak.core.progress import SILENT
 from gradleak.data.texts import read_data
 from gradleak.experiments.recipes.table import markdown
@@ -61,6 +71,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "control": {},
     "exact": {},
     "film": {"rounds": 2, "beams": 4, "groups": 2, "length": 12},
+    "soft": {"rehearsals": 1, "beams": 4, "length": 12},
     "dlg": SEARCH,
     "tag": SEARCH,
     "lamp-cos": LAMP,
@@ -280,19 +291,37 @@ def _model(place: Path) -> Path:
 # --- comparing --------------------------------------------------------------------------------------
 
 
-def run(wanted: str = "") -> dict[str, Any]:
-    """What the present code gives in every section whose name holds the text."""
+def chosen(wanted: Sequence[str]) -> Sections:
+    """The sections whose names hold one of the texts or fit one of the patterns; all if there are none."""
+    fit = [text if "*" in text else f"*{text}*" for text in wanted or ("*",)]
+    return {name: section for name, section in sections().items() if any(fnmatch(name, each) for each in fit)}
+
+
+def present_code() -> str:
+    """A hash of all that decides what the sections give."""
+    package = pkgutil.walk_packages(gradleak.__path__, "gradleak.", onerror=lambda _: None)
+    whole = hashlib.sha256(digest_code(frozenset(module.name for module in package)).encode())
+    for path in (Path(__file__), *(Path(__file__).parents[1] / name for name in ("blobs.py", "tiny.py"))):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:32]
+
+
+def run(wanted: Sequence[str] = ()) -> dict[str, Any]:
+    """What the present code gives in the chosen sections."""
     torch.set_num_threads(1)
-    found = {}
-    for name, section in sections().items():
-        if wanted in name:
+    aside = cache_folder() / "goldens" / f"{present_code()}.json"
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    found = json.loads(aside.read_text()) if aside.is_file() else {}
+    for name, section in chosen(wanted).items():
+        if name not in found:
             with tempfile.TemporaryDirectory() as folder:
                 try:
                     found[name] = json.loads(json.dumps(section(Path(folder))))
                 except GradleakError:
                     found[name] = "refused"
+            write_text(aside, json.dumps(found))
             print(name, file=sys.stderr, flush=True)
-    return found
+    return {name: found[name] for name in chosen(wanted)}
 
 
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
@@ -309,15 +338,18 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
 
 
 def main() -> None:
-    what, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    what, *wanted = sys.argv[1:]
     found = run(wanted)
+    if not found:
+        sys.exit(f"no section has such a name: {', '.join(wanted)}")
+    old = json.loads(FILE.read_text()) if FILE.is_file() else {}
     if what == "write":
-        old = json.loads(FILE.read_text()) if wanted and FILE.is_file() else {}
-        FILE.write_text(json.dumps({**old, **found}, separators=(",", ":"), sort_keys=True) + "\n")
+        kept_too = old if wanted else {}
+        FILE.write_text(json.dumps({**kept_too, **found}, separators=(",", ":"), sort_keys=True) + "\n")
         return
-    old = {name: value for name, value in json.loads(FILE.read_text()).items() if wanted in name}
-    lines = differences(old, found)
-    print("\n".join(lines) or f"{len(old)} sections are as they were")
+    compared = {name: old.get(name) for name in (found if wanted else {**old, **found})}
+    lines = differences(compared, found)
+    print("\n".join(lines) or f"{len(found)} sections are as they were")
     sys.exit(bool(lines))
 
 

@@ -76,19 +76,26 @@ def examples(count):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
 @pytest.mark.parametrize(("family", "task"), CASES)
-@examples(5)
+@examples(4)
 @given(data=st.data())
-def test_agrees_with_the_oracle(family, task, dtype, data):
-    agrees_with_the_oracle(model_of(family, task, dtype), TOLERANCE[dtype], data)
+def test_agrees_with_the_oracle(family, task, data):
+    """In fp64, where a wrong rule shows most."""
+    agrees_with_the_oracle(model_of(family, task, torch.float64), TOLERANCE[torch.float64], data)
+
+
+@pytest.mark.parametrize(("family", "task"), CASES)
+@examples(2)
+@given(data=st.data())
+def test_agrees_with_the_oracle_up_to_rounding(family, task, data):
+    agrees_with_the_oracle(model_of(family, task, torch.float32), TOLERANCE[torch.float32], data)
 
 
 @pytest.mark.parametrize(("family", "task"), NEW_CASES)
 @examples(2)
 @given(data=st.data())
 def test_agrees_with_the_oracle_on_further_families(family, task, data):
-    """In fp64, where a wrong rule shows most; what fp32 rounds away is the same for all of them."""
+    """What fp32 rounds away is the same for all of them."""
     agrees_with_the_oracle(model_of(family, task, torch.float64), TOLERANCE[torch.float64], data)
 
 

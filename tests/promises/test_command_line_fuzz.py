@@ -18,7 +18,7 @@ def test_every_command_is_tried():
 
 
 def test_no_argument_and_no_file_ends_in_a_traceback(zoo):
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(cases(zoo))
     def check(case):
         code, problem = attempt(zoo, *case)

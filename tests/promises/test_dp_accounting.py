@@ -110,7 +110,7 @@ def test_where_opacus_works_its_value_is_told_and_the_bound_lies_above(
 
 
 @given(noises, rates, whole, deltas)
-@settings(deadline=15_000, max_examples=25)
+@settings(deadline=15_000, max_examples=12)
 def test_any_setting_has_an_epsilon_in_bounded_time(noise: float, rate: float, steps: int, delta: float) -> None:
     assert 0 <= spent(noise, rate, steps, delta).epsilon <= closed_form(noise, rate, steps, delta)
 

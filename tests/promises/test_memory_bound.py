@@ -1,16 +1,15 @@
 """`--memory` is a bound: what would need more is refused before the work, with the number and with what to do."""
 
-import os
-import re
-import subprocess
+import mmap
+import multiprocessing
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from tiny import TEXTS, tiny_model
+from tiny import TEXTS, tiny_model, tiny_module, tiny_tokenizer
 
-from gradleak import AuditSpec, Client, GradleakError, attack, audit
+from gradleak import AuditSpec, Client, GradleakError, attack, audit, load_model
+from gradleak.clients import streaming
 from gradleak.core import memory
 from gradleak.core.memory import free_memory, held_memory, require, within
 
@@ -26,7 +25,9 @@ def little(monkeypatch):
 def test_what_is_held_counts():
     before = held_memory()
     assert 1 << 20 < before < 1 << 40
-    more = torch.ones(32 << 20)  # 128 MB
+    # Asked of the system itself: a tensor may be put where the suite has freed memory, which is held already.
+    more = mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    more.write(bytes(len(more)))
     assert held_memory() - before > 100 << 20
     bound = held_memory() + (64 << 20)
     with within(bound):
@@ -39,7 +40,7 @@ def test_what_is_held_counts():
         ):
             require(500 * 10**6, CPU, "this", "something else")
     assert free_memory(CPU) > bound - before
-    assert len(more)
+    more.close()
 
 
 @pytest.mark.parametrize("how", [{}, {"client": "adamw:lr=1e-3"}, {"defenses": ["noise:sigma=0.1"]},
@@ -81,29 +82,25 @@ def test_an_audit_takes_it_and_says_what_is_wrong_with_it(little):
     )
 
 
-SCRIPT = """
-import sys, torch
-from tiny import tiny_model, tiny_tokenizer, tiny_module
-from gradleak import Client, attack, load_model
-from gradleak.clients import streaming
-from gradleak.core.memory import held_memory
-streaming.STREAMED_FROM = 1
-torch.manual_seed(0)
-module = tiny_module("llama", "causal-lm", 60_000, 2, 512, 0)
-model = load_model(module, tokenizer=tiny_tokenizer("llama"), task="causal-lm")
-size = sum(4 * p.numel() for p in model.parameters().values())
-before = held_memory()
-update = Client(model).update(["Rosa moved to ward six."])
-held = held_memory() - before
-print(size, held)
-"""
+def streamed(told) -> None:
+    """How large a model is, and how much more a process holds once it has a streamed update of it."""
+    streaming.STREAMED_FROM = 1
+    module = tiny_module("llama", "causal-lm", 34_000, 2, 512, 0)
+    model = load_model(module, tokenizer=tiny_tokenizer("llama"), task="causal-lm")
+    before = held_memory()
+    update = Client(model).update(["Rosa moved to ward six."])
+    told.send((sum(4 * p.numel() for p in model.parameters().values()), held_memory() - before, len(update.tensors)))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux how much a process holds")
-def test_a_streamed_update_holds_no_memory(tmp_path):
-    found = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=found)
-    size, held = map(int, re.findall(r"-?\d+", done.stdout.splitlines()[-1]))
+def test_a_streamed_update_holds_no_memory():
+    """In a process of its own, which nothing else of the suite allocates in."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=streamed, args=(there,))
+    process.start()
+    there.close()
+    size, held, tensors = here.recv()
+    process.join(60)
+    assert tensors > 10
     assert size > 128 << 20
     assert held < 0.6 * size

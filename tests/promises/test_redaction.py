@@ -157,6 +157,7 @@ def test_sweep_with_failing_cells(call, small_model, data, tmp_path):
     assert "LookupError" in (out / "table.csv").read_text()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_of_a_sweep(call, small_model, data, tmp_path):
     config = sweep(
         tmp_path / "sweep.yaml", small_model, {"label": data["label"]}, attacks=["telltale:Stumbler", "bag"]

@@ -107,14 +107,18 @@ def test_300_000_tensors(folder, tiny_bert):
         load_update(folder, tiny_bert)
 
 
+@pytest.fixture(scope="module")
+def smallest():
+    return tiny_model("bert", "classification", layers=1, width=4)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_a_flipped_file_is_refused_or_still_fits(tmp_path_factory, data):
+def test_a_flipped_file_is_refused_or_still_fits(tmp_path_factory, smallest, data):
     """Damage anywhere in the file: either a clear error, or tensors of the right shape with finite values."""
-    model = tiny_model("bert", "classification", layers=1, width=4)
     place = tmp_path_factory.getbasetemp() / "flipped"
     if not (place / TENSORS).exists():
-        Client(model).update(TEXTS[:1], [1]).save(place)
+        Client(smallest).update(TEXTS[:1], [1]).save(place)
         (place / "whole").write_bytes((place / TENSORS).read_bytes())
     whole = bytearray((place / "whole").read_bytes())
     header_end = 8 + int.from_bytes(whole[:8], "little")
@@ -122,11 +126,11 @@ def test_a_flipped_file_is_refused_or_still_fits(tmp_path_factory, data):
         whole[data.draw(st.integers(0, header_end + 64))] = data.draw(st.integers(0, 255))
     (place / TENSORS).write_bytes(bytes(whole))
     try:
-        update = load_update(place, model)
+        update = load_update(place, smallest)
     except GradleakError as error:
         assert "\n" not in str(error)
     else:
-        shapes = {name: p.shape for name, p in model.parameters().items()}
+        shapes = {name: p.shape for name, p in smallest.parameters().items()}
         assert all(t.shape == shapes[name] and t.isfinite().all() for name, t in update.tensors.items())
 
 

@@ -22,6 +22,7 @@ from gradleak.attacks.film.attack import Film
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.search.lamp import LampCos
 from gradleak.attacks.search.matching_attack import MatchingAttack
+from gradleak.attacks.search.noisy import NAME, Through, noise_on_one, read_noisy
 from gradleak.attacks.search.subspace import Subspace
 from gradleak.attacks.soft.attack import Soft
 from gradleak.attacks.spans.certify import attention_parts
@@ -30,6 +31,7 @@ from gradleak.core.errors import GradleakError
 from gradleak.core.supervision import supervised
 from gradleak.matching.parameters import unmatchable
 from gradleak.models.text import TextModel
+from gradleak.priors.ngram import load_ngram
 from gradleak.updates.gradient import Undone, undo
 from gradleak.updates.update import Update
 
@@ -42,6 +44,8 @@ EXACT_SHARE = 0.6
 FILM_SHARE = 0.6
 # Before it, the share that `soft` may take of what shows no span: its evidence is the strongest there.
 SOFT_SHARE = 0.7
+# The share that looking through noise may take: what it finds is seldom improved by matching.
+NOISY_SHARE = 0.8
 
 
 class AutoOptions(AttackOptions):
@@ -75,6 +79,11 @@ class Auto(Attack):
         context = replace(context, keep=_keep_tokens(context, bags, model))
         outcomes, answers = self._prove(undone, model, context)
         written = self._write(updates, gradients, outcomes, model, context, answers)
+        through = self._look_through_noise(updates, outcomes, model, context, answers)
+        for number, found in list(through.items()):
+            if found.enough:
+                answers[number] = _merged(answers[number], through.pop(number).answer, NAME)
+                written.add(number)
         budget = context.budget
         for attack, numbers, rest in self._plan(updates, gradients, outcomes, model, answers, written):
             if budget.over:  # matching was still to come, so the attack is not complete
@@ -88,7 +97,12 @@ class Auto(Attack):
                     answers[number].add_reasons(Reason(kind="nothing-to-match", about=str(error)))
                 continue
             for number, more in zip(numbers, matched, strict=True):
-                answers[number] = _merged(answers[number], more, attack.name)
+                before = through.get(number)
+                if before is None or before.less_likely_than(more, updates[number], model):
+                    through.pop(number, None)
+                    answers[number] = _merged(answers[number], more, attack.name)
+        for number, found in through.items():
+            answers[number] = _merged(answers[number], found.answer, NAME)
         return [_with_tokens(answer, bag, model) for answer, bag in zip(answers, bags, strict=True)]
 
     def _name(self, gradients: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
@@ -193,6 +207,36 @@ class Auto(Attack):
         except Stopped:
             cut = Reconstruction(**reason_fields([Reason(kind="stage-cut", about=writer.name)]))
             return [kept.get(n, cut).model_copy(update={"status": own.budget.reason}) for n in range(len(portion))]
+
+    def _look_through_noise(
+        self,
+        updates: Sequence[Update],
+        outcomes: Sequence[Outcome],
+        model: TextModel,
+        context: AttackContext,
+        answers: list[Reconstruction],
+    ) -> dict[int, Through]:
+        """The likeliest sentences of the updates that have a single one behind Gaussian noise."""
+        if not self.options.adapt or context.budget.over:
+            return {}
+        unread = [number for number, outcome in enumerate(outcomes) if not outcome.complete and not outcome.sentences]
+        levels = {number: noise_on_one(updates[number], model) for number in unread}
+        noisy = [number for number, level in levels.items() if level > 0]
+        if not noisy:
+            return {}
+        progress, through = context.progress, {}
+        # Whole language models are too slow for so many guesses.
+        prior = None if self.options.prior == "none" else load_ngram(model, progress, context.budget)
+        progress.begin(f"{self.name}: {NAME}", len(noisy), "updates")
+        for done, number in enumerate(noisy):
+            own = context.budget.part(NOISY_SHARE / (len(noisy) - done))
+            found = read_noisy(updates[number], model, levels[number], prior, context.seeds[number], own)
+            if found is not None:
+                through[number] = found
+                context.keep(number, _merged(answers[number], found.answer, NAME), final=found.enough)
+            progress.advance(done + 1)
+        progress.end()
+        return through
 
     def _plan(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction
-from gradleak.attacks.evidence.rows import RowRule
+from gradleak.attacks.evidence.rows import AT_ONCE, RowRule
 from gradleak.attacks.evidence.tokens import tokens_of
 from gradleak.attacks.reasons import reason_fields
 from gradleak.core.budget import Budget
@@ -33,10 +33,11 @@ class Bag(Attack):
     at_once = 1
 
     def memory_needed(self, update: Update, model: TextModel) -> int:
-        """A table of the vocabulary in float64, as that of rows is judged, or what the first layer sees of it."""
+        """What the first layer sees of the vocabulary, or, of a table that was sent, some rows at a time."""
         table = model.vocabulary_size * model.width
-        sent = model.adapter.parameter_of(model.adapter.token_embedding) in update.tensors
-        return (2 * 8 if sent else 2 * 4) * table
+        if model.adapter.parameter_of(model.adapter.token_embedding) not in update.tensors:
+            return 2 * 4 * table
+        return 4 * table if self.options.rule == "film" else 3 * 8 * min(table, AT_ONCE * model.width)
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         return [self.read(as_gradient(update, model), model, context.budget) for update in updates]

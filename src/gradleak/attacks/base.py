@@ -85,6 +85,12 @@ class Reconstruction(BaseModel):
     undone: list[str] = Field(
         default_factory=list, description="what was undone of the client's optimiser, and what could not be"
     )
+    explained: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="the share of the update that the sentences explain; 0: no more than random words do",
+    )
     loss: float | None = Field(default=None, description="the attack's own objective at its answer")
     trace: list[TracePoint] = Field(default_factory=list)
     seconds: float = 0.0
@@ -202,6 +208,8 @@ class Attack(ABC):
     summary: ClassVar[str]
     modality: ClassVar[Modality] = "text"
     needs_auxiliary: ClassVar[bool] = False
+    reads: ClassVar[bool] = True
+    """Whether it looks at updates at all; a control does not."""
     at_once: int | None = None
     """The most updates that `run` is given at a time; None: all."""
     Options: ClassVar[type[AttackOptions]] = AttackOptions

@@ -34,6 +34,7 @@ class ControlOptions(AttackOptions):
 
 class Control(Attack):
     name = "control"
+    reads = False
     summary = "no attack: sentences drawn from the prior alone, at the lengths that the attacker knows"
     Options = ControlOptions
     options: ControlOptions

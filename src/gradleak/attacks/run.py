@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 from gradleak.attacks import DEFAULT_ATTACK, attacks_for
 from gradleak.attacks.base import Attack, AttackContext, Reconstruction
+from gradleak.attacks.explained import explained_share
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
@@ -23,6 +25,11 @@ from gradleak.models.base import Target
 from gradleak.models.image import ImageModel
 from gradleak.updates.rule_notes import rule_notes
 from gradleak.updates.update import Update
+
+# Seconds that may go by after an attack to see what its answers explain, and the most of them as a share of its time.
+CLOSING, CLOSING_SHARE = 60.0, 0.02
+# Seconds after that until it is ended, and until a call that cannot be ended is left to itself.
+GRACE, PATIENCE = 0.2, 0.5
 
 
 def attack(
@@ -88,11 +95,25 @@ def run_attack(
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}
-        reconstructions += [
-            answer.model_copy(update={**cost, "undone": rule_notes(update, model)})
-            for update, answer in zip(portion, answers, strict=True)
-        ]
+        closing = _closing(own.budget) if method.reads else Budget(0.0)
+        for update, answer in zip(portion, answers, strict=True):
+            told = {"undone": rule_notes(update, model), "explained": _explained(update, model, answer, closing)}
+            reconstructions.append(answer.model_copy(update={**cost, **told}))
     return reconstructions
+
+
+def _closing(budget: Budget) -> Budget:
+    """The time to see what the answers explain: a little, also when the attack has used up its own."""
+    return Budget(0.0) if budget.interrupted else Budget(min(CLOSING, CLOSING_SHARE * (budget.seconds or math.inf)))
+
+
+def _explained(update: Update, model: Target, answer: Reconstruction, budget: Budget) -> float | None:
+    try:
+        budget.check()
+        work = functools.partial(explained_share, update, model, answer, budget)
+        return supervised(work, budget, grace=GRACE, patience=PATIENCE)
+    except Stopped:
+        return None
 
 
 class _Kept:

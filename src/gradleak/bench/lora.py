@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gradleak.attacks.run import attack
+from gradleak.attacks.soft.coefficients import portions
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 from gradleak.models.load import load_text_model
@@ -28,6 +29,8 @@ from gradleak.updates.update import Update
 
 # Settings were chosen on seeds below this one.
 FIRST_SEED = 1000
+# Tokens that go through the model at once, and the label that is none.
+AT_ONCE, IGNORED = 512, -100
 
 
 def gradient_update(model: TextModel, texts: Sequence[str]) -> Update:
@@ -37,9 +40,11 @@ def gradient_update(model: TextModel, texts: Sequence[str]) -> Update:
     weights = model.parameters()
     for weight in weights.values():
         weight.grad = None
-    for row in rows:
-        ids = torch.tensor([row])
-        (model.module(input_ids=ids, labels=ids).loss * (len(row) - 1) / predicted).backward()
+    for some in portions(rows, AT_ONCE):
+        longest = max(len(rows[number]) for number in some)
+        labels = torch.tensor([rows[n] + [IGNORED] * (longest - len(rows[n])) for n in some])
+        loss = model.module(input_ids=labels.clamp_min(0), labels=labels).loss  # what comes after is never seen
+        (loss * sum(len(rows[number]) - 1 for number in some) / predicted).backward()
     tensors = {name: weight.grad.clone() for name, weight in weights.items() if weight.grad is not None}
     for weight in weights.values():
         weight.grad = None
@@ -86,7 +91,10 @@ def summary(cells: Sequence[Mapping[str, Any]]) -> str:
     """The line of all batches. Intervals take sentences as independent, though batches share an attack."""
     total = {
         key: sum(cell[key] for cell in cells)
-        for key in ("sentences", "whole", "certified", "certified_wrong", "tokens", "tokens_found", "tokens_wrong")
+        for key in (
+            *("sentences", "whole", "given", "certified", "certified_wrong"),
+            *("tokens", "tokens_found", "tokens_wrong"),
+        )
     }
     whole = mean_interval([100.0] * total["whole"] + [0.0] * (total["sentences"] - total["whole"]))
     rouge = mean_interval([value for cell in cells for value in cell["rouge_l"]])
@@ -94,7 +102,7 @@ def summary(cells: Sequence[Mapping[str, Any]]) -> str:
     seconds = sorted(cell["seconds"] for cell in cells)
     return (
         f"{len(cells)} batches: {total['whole']} of {total['sentences']} sentences whole {format_interval(whole)}; "
-        f"ROUGE-L {format_interval(rouge)}, of the best sentence {format_interval(best)}; "
+        f"{total['given']} given; ROUGE-L {format_interval(rouge)}, of the best sentence {format_interval(best)}; "
         f"{total['certified']} certified, {total['certified_wrong']} of them wrong; "
         f"tokens {total['tokens_found']} of {total['tokens']}, {total['tokens_wrong']} wrong; "
         f"median {seconds[len(seconds) // 2]} s, longest {seconds[-1]} s"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,13 @@ def drawn(texts: Sequence[str], model: TextModel, seed: int, near: int = NEAR) -
     raise GradleakError("the texts together have fewer states than the model has dimensions; give more of them")
 
 
-def measured(model: TextModel, update: Update, texts: Sequence[str], seed: int, budget: float) -> dict[str, Any]:
-    """One update attacked by `exact`, and what of its texts came back."""
-    (found,) = attack(update, model, "exact", seed=seed, budget=budget)
+def measured(
+    model: TextModel, update: Update, texts: Sequence[str], seed: int, budget: float, name: str = "exact"
+) -> dict[str, Any]:
+    """One update attacked, and what of its texts came back."""
+    started = time.process_time()
+    (found,) = attack(update, model, name, seed=seed, budget=budget)
+    spent = time.process_time() - started
     own = [model.content(row) for row in model.encode(list(texts)).sentences()]
     returned = [sentence.tokens for sentence in found.sentences]
     best = [
@@ -64,6 +69,7 @@ def measured(model: TextModel, update: Update, texts: Sequence[str], seed: int, 
         "certified_wrong": sum(s.certified and s.tokens not in own for s in found.sentences),
         "rouge_1": [round(value, 1) for value in best],
         "seconds": round(found.seconds, 1),
+        "processor_seconds": round(spent, 3),
         "status": found.status,
         "notes": found.notes,
     }

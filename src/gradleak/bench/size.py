@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradleak.bench.pages import fill_page
 from gradleak.bench.shapes import drawn
-from gradleak.bench.size_show import figure, fill_page
+from gradleak.bench.size_show import figure, table
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 
@@ -161,6 +162,9 @@ def run_plan(
     kept = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"cells": []}
 
     def keep() -> None:
+        kept["cells"].sort(
+            key=lambda cell: (list(PLAN).index(cell["model"]), cell["batch"], list(WAYS).index(cell["way"]))
+        )
         write_text(out, json.dumps(kept, indent=1) + "\n")
 
     if "nothing" not in kept:
@@ -221,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_plan(given.data, given.folder, given.out, given.models, given.batches, given.ways)
         kept = json.loads(given.out.read_text(encoding="utf-8"))
         if given.page is not None:
-            fill_page(given.page, kept)
+            fill_page(given.page, "gradleak.bench.size", table(kept))
         if given.figure is not None:
             write_text(given.figure, figure(kept))
         return

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from gradleak.core.errors import GradleakError
-from gradleak.core.files import write_text
-
-START, END = "<!-- the table of gradleak.bench.size -->", "<!-- its end -->"
 # The bar: the peak is at most so many times the weights in their type and the update.
 BAR = 1.3
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 320, 60, 46, 34
@@ -21,20 +16,21 @@ def table(kept: Mapping[str, Any]) -> str:
     """A line for every model, batch and attack."""
     lines = [
         "| model | parameters | batch | attack | weights + update | client's peak | attack's peak | of 1.3 × | "
-        "processor time | found |",
-        "|---|--:|--:|---|--:|--:|--:|--:|--:|---|",
+        f"with the libraries' {kept['nothing']['anonymous'] / 1e9:.2f} GB | processor time | found |",
+        "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|---|",
     ]
     for cell in kept["cells"]:
         client, attack = cell["client"], cell["attack"]
         if "refused" in client or "refused" in attack:
             why = client.get("refused") or attack["refused"]
-            lines.append(f"| {cell['model']} | | {cell['batch']} | {cell['way']} | | | | | | refused: {why} |")
+            lines.append(f"| {cell['model']} | | {cell['batch']} | {cell['way']} | | | | | | | refused: {why} |")
             continue
         held, peaks = needed(client), [above(kept, client), above(kept, attack)]
         lines.append(
             f"| {cell['model']} | {client['parameters'] / 1e9:.2f} B | {cell['batch']} | {cell['way']} | "
             f"{client['weight_bytes'] / 1e9:.2f} + {client['update_bytes'] / 1e9:.2f} GB | {peaks[0] / 1e9:.2f} GB | "
             f"{peaks[1] / 1e9:.2f} GB | {max(peaks) / BAR / held:.0%} | "
+            f"{max(client['anonymous'], attack['anonymous']) / BAR / held:.0%} | "
             f"{client['processor_seconds']:.0f} + {attack['processor_seconds']:.0f} s | "
             f"{_found(attack, cell['batch'])} |"
         )
@@ -123,13 +119,3 @@ def _legend() -> str:
         f'<circle cx="{x}" cy="{y}" r="4" fill="{COLOURS[way]}"/><text x="{x + 10}" y="{y + 4}">{way}</text>'
         for way, x, y in places
     )
-
-
-def fill_page(page: Path, kept: Mapping[str, Any]) -> None:
-    """Put the table where a page has a place for it."""
-    text = page.read_text(encoding="utf-8")
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise GradleakError(f"{page} has no place for the table: {START}")
-    write_text(page, f"{before}{START}\n\n{table(kept)}\n\n{END}{after}")

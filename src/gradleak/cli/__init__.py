@@ -5,7 +5,7 @@ Each file of this package holds a group of commands; importing it joins them to 
 
 # The order of the help.
 from gradleak.cli import (  # noqa: I001
-    audits, candidates, verdicts, converts, experiments, training, images, lists, inspecting, benches,  # noqa: F401
+    audits, candidates, verdicts, checks, converts, experiments, training, images, lists, inspecting, benches,  # noqa: F401
 )  # fmt: skip
 from gradleak.cli.app import app, main
 

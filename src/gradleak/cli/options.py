@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from gradleak.core.model_names import refuse_unknown
+
 if TYPE_CHECKING:
     from gradleak.experiments.crews.base import Crew
     from gradleak.experiments.experiment import RunOptions
@@ -119,6 +121,8 @@ def takes(
         @functools.wraps(command)
         def call(**values: Any) -> None:
             given = {name: value for name in fields if (value := values.pop(name)) is not None}
+            if "model" in given:  # before libraries are imported that take seconds
+                refuse_unknown(given["model"])
             flags = {"flags": RunFlags(**{name: values.pop(name) for name in running})} if run else {}
             command(**values, given=given, **flags)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.tensor_files import is_finite
 from gradleak.defenses.base import Gradient
 from gradleak.models.base import Examples, Target
 from gradleak.updates.client_rule import ClientRule
@@ -148,7 +149,7 @@ def _cast(local: Target, dtype: torch.dtype) -> None:
 def finite(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
     """The tensors, unless some number is too large for where they were, or none at all."""
     for name, tensor in tensors.items():
-        if not bool(tensor.isfinite().all()):
+        if not is_finite(tensor):
             raise GradleakError(f"{where} gives values of {name} that are not finite")
     return tensors
 

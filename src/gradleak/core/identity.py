@@ -104,6 +104,7 @@ def meaning(tree: ast.Module) -> str:
     return ast.unparse(tree)
 
 
+@functools.cache  # it is read for its imports and for its hash; parsing is most of the time that both take
 def _tree(module: str) -> ast.Module:
     file = _file(module)
     assert file is not None

@@ -24,7 +24,7 @@ OTHERS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U1
           "U64": 8}  # fmt: skip
 
 # Files from this size on are mapped: their tensors come from the disk when they are looked at, and no sooner.
-MAPPED_FROM = 256 << 20
+MAPPED_FROM = 64 << 20
 TORCH_TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64,
                "U8": torch.uint8}  # fmt: skip
 
@@ -229,13 +229,20 @@ def _naming(path: Path) -> Iterator[None]:
         raise GradleakError(f"{path}: {error}") from error
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite.
+
+    A finite sum takes one pass and no memory, and is proof; that of finite numbers can still be too large.
+    """
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Refuse NaN and infinities: nothing can be read from them, and a training that has diverged sends them."""
     if isinstance(tensors, MappedTensors) and tensors.finite:
         return
     for name, tensor in one_by_one(tensors):
-        # A finite sum takes one pass and is proof; that of finite numbers can still be too large.
-        if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+        if not is_finite(tensor):
             raise GradleakError(f"tensor {quoted(name)} holds NaN or infinite values")
     if isinstance(tensors, MappedTensors):
         tensors.finite = True

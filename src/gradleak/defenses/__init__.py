@@ -12,14 +12,18 @@ from gradleak.defenses.base import Defense
 DEFENSES: Registry[type[Defense]] = Registry(
     "defence",
     {
+        "clip": "gradleak.defenses.localdp:WholeClipping",
         "dpsgd": "gradleak.defenses.dpsgd:DpSgd",
         "frozen": "gradleak.defenses.frozen:Frozen",
         "layers": "gradleak.defenses.layers:SomeLayers",
+        "localdp": "gradleak.defenses.localdp:LocalDp",
         "mask": "gradleak.defenses.mask:Masking",
         "noise": "gradleak.defenses.noise:GaussianNoise",
+        "percentile": "gradleak.defenses.percentile:PercentilePrivacy",
         "prune": "gradleak.defenses.prune:Pruning",
         "quantize": "gradleak.defenses.quantize:Quantization",
         "sign": "gradleak.defenses.sign:SignCompression",
+        "svt": "gradleak.defenses.svt:SvtPrivacy",
     },
     base=Defense,
     group="gradleak.defenses",

@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy  # its parts are loaded when they are first used
@@ -126,7 +126,32 @@ def _by_draws(noise: float, sample_rate: float, steps: int, delta: float) -> flo
 
 
 def _accountant(noise: float, sample_rate: float, steps: int, delta: float, bound: float) -> float:
-    """ε by Opacus' PRV accountant, on a grid whose size is known beforehand; infinite where that is too large."""
+    """ε by Opacus' PRV accountant; infinite where its grid would be too large."""
+    losses = privacy_losses(noise, sample_rate, steps, delta, max(PRECISION, min(0.5, bound / 100)))
+    if losses is None:
+        return math.inf
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return float(losses.discrete.compute_epsilon(delta, losses.missing, losses.error)[2])
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The privacy loss of a whole training on a grid: off by `error` at most, but for a probability of `missing`."""
+
+    discrete: Any
+    error: float
+    missing: float
+
+
+@functools.lru_cache(maxsize=8)  # some are 50 MB
+def privacy_losses(
+    noise: float, sample_rate: float, steps: int, delta: float, most_error: float, precision: float = PRECISION
+) -> Losses | None:
+    """By Opacus' PRV accountant, on a grid whose size is known beforehand; None where that is too large.
+
+    `delta` is the smallest probability that matters.
+    """
     from opacus.accountants.analysis import prv
 
     rare = delta / 1000
@@ -134,13 +159,12 @@ def _accountant(noise: float, sample_rate: float, steps: int, delta: float, boun
         closed_form(noise, sample_rate, steps, rare / 4), closed_form(noise, sample_rate, 1, rare / (8 * steps))
     )
     mesh = 1 / math.sqrt(steps * math.log(12 / rare) / 2)
-    error = max(PRECISION, 2 * reach / mesh / MOST_POINTS)
-    if delta < LEAST_DELTA or reach > MOST_LOSS or error > max(PRECISION, min(0.5, bound / 100)):
-        return math.inf
+    error = max(precision, 2 * reach / mesh / MOST_POINTS)
+    if delta < LEAST_DELTA or reach > MOST_LOSS or error > most_error:
+        return None
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # about overflow at the grid's ends, where nothing is
         loss = prv.PoissonSubsampledGaussianPRV(sample_rate, noise)
         domain = prv.Domain.create_aligned(-reach, reach, error * mesh)
         step = prv.discretize(prv.TruncatedPrivacyRandomVariable(loss, domain.t_min, domain.t_max), domain)
-        composed = prv.compose_heterogeneous([step], [steps])
-        return float(composed.compute_epsilon(delta, rare, error)[2])
+        return Losses(prv.compose_heterogeneous([step], [steps]), error, rare)

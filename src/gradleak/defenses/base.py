@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +18,20 @@ Gradient = Callable[[Target, Examples, Tensor, Sequence[str]], dict[str, Tensor]
 
 # The signs of the coordinates, the largest of them, or a random choice; the others are zero.
 Leaves = Literal["signs", "largest", "some"]
+
+
+class Promise(NamedTuple):
+    """What differential privacy holds whatever an attacker does.
+
+    `noise` is Gaussian, in units of the most that one example can change of what it is added to: the sum of every
+    local step, or the `whole` update once. `sample_rate` and `steps` are those of the whole training, if it was
+    described.
+    """
+
+    noise: float
+    sample_rate: float | None = None
+    steps: int | None = None
+    whole: bool = False
 
 
 class Defense(BaseModel, ABC):
@@ -95,6 +109,10 @@ class Defense(BaseModel, ABC):
 
     def guarantee(self) -> str | None:
         """What it promises whatever an attacker does, in words; None if it promises nothing."""
+        return None
+
+    def promise(self) -> Promise | None:
+        """The same as numbers, for ceilings; None if it promises nothing."""
         return None
 
     def __str__(self) -> str:

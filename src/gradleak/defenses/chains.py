@@ -12,6 +12,13 @@ from gradleak.defenses import parse_defenses
 from gradleak.defenses.base import Defense, Gradient
 
 NONE = "none"
+# Settings under one name: what frameworks deploy at their own defaults, and what papers compare.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "common": (
+        "frozen", "sign", "prune:ratio=0.99", "quantize:bits=8", "percentile", "svt", "clip:norm=1.0",
+        "localdp:epsilon=8", "noise:sigma=0.001", "dpsgd:noise=1.0,clip=1.0",
+    ),
+}  # fmt: skip
 
 Chain = tuple[str, ...]
 
@@ -35,8 +42,13 @@ def parse_chain(spec: str | Sequence[str]) -> Chain:
 
 
 def parse_chains(specs: Sequence[str | Sequence[str]]) -> list[Chain]:
-    """Every setting once, the undefended one first: there is no cost without it."""
-    return list(dict.fromkeys([(), *map(parse_chain, specs)]))
+    """Every setting once, the undefended one first: there is no cost without it. `common` stands for ten of them.
+
+    >>> len(parse_chains(["common", "sign", "mask:ratio=0.5"]))
+    12
+    """
+    single = [each for spec in specs for each in (PRESETS.get(spec, (spec,)) if isinstance(spec, str) else (spec,))]
+    return list(dict.fromkeys([(), *map(parse_chain, single)]))
 
 
 def chain_list(value: object) -> list[str | list[str]]:

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradleak.core.errors import GradleakError
 from gradleak.defenses.accounting import LEAST_NOISE, MOST_NOISE, closed_form, noise_for, spent
-from gradleak.defenses.base import Defense, Gradient
+from gradleak.defenses.base import Defense, Gradient, Promise
 from gradleak.models.base import Examples, Target
 from gradleak.updates.client_rule import ClientRule
 
@@ -96,6 +96,12 @@ class DpSgd(Defense):
             return None
         reached = spent(self.multiplier, *self._training)
         return f"{reached} at δ = {self.delta:g} after {self.steps} steps of {self.batch} of {self.rows} rows"
+
+    def promise(self) -> Promise | None:
+        if not self.multiplier:
+            return None
+        rate, steps, _ = self._training or (None, None, self.delta)
+        return Promise(self.multiplier, rate, steps)
 
     def copies(self, examples: int) -> int:
         """The gradient of every single example, and a model of its own to take them from."""

@@ -194,8 +194,8 @@ def utility(
     and those of `AuditSpec` that say what is trained (client, seed, task, device, ...). With a folder `out`, finished
     trainings are kept there and not run again. The model itself is not trained.
 
-    >>> from gradleak import utility
-    >>> results = utility("minilm", rounds=1, clients=1, batch_size=2, seeds=2, test_rows=10)
+    >>> from gradleak import load_model, utility
+    >>> results = utility(load_model("minilm"), rounds=1, clients=1, batch_size=2, seeds=2, test_rows=10)
     >>> [setting.setting for setting in results.settings], sorted(results.untrained)
     (['none'], ['accuracy', 'f1', 'mcc'])
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 
 from gradleak.core.errors import GradleakError
 from gradleak.core.hub import download, download_config
+from gradleak.core.model_names import unknown
 from gradleak.core.reading import read_json_table
-from gradleak.core.registry import suggest
 from gradleak.core.tensor_files import check_finite, quoted
 from gradleak.models.build import built, family_for
 from gradleak.models.checkpoint import MAX_CONFIG, open_checkpoint
@@ -27,12 +27,10 @@ from gradleak.models.quiet import quiet
 from gradleak.models.text import TextModel
 
 
-def load_files(
-    name: str, folder: str, how: Loading, *, default_task: Task | None = None, known: Iterable[str] = ()
-) -> TextModel | ImageModel:
-    """The model of a folder or hub id; `known` are names to suggest where there is neither."""
+def load_files(name: str, folder: str, how: Loading, *, default_task: Task | None = None) -> TextModel | ImageModel:
+    """The model of a folder or hub id."""
     with quiet(), reading(name):
-        checkpoint = open_checkpoint(_local(name, folder, how, known))
+        checkpoint = open_checkpoint(_local(name, folder, how))
         about = checkpoint.about
         if reads_images(about.model_type):
             return load_image_files(name, checkpoint, how)
@@ -109,7 +107,7 @@ def checked(model: TextModel) -> TextModel:
     return model
 
 
-def _local(name: str, folder: str, how: Loading, known: Iterable[str]) -> Path:
+def _local(name: str, folder: str, how: Loading) -> Path:
     """The folder itself, or the files of a hub id."""
     if Path(folder).is_dir():
         return Path(folder)
@@ -117,9 +115,7 @@ def _local(name: str, folder: str, how: Loading, known: Iterable[str]) -> Path:
     try:
         return download(folder)
     except GradleakError as error:
-        raise GradleakError(
-            f"unknown model {name!r}: not built in, not a folder, and {error}; {suggest(name, known)}"
-        ) from error
+        raise unknown(name, str(error)) from error
     finally:
         how.progress.end()
 

@@ -149,7 +149,7 @@ def _load(source: Any, how: Loading) -> Target:
         return built_in.load(name, validated(built_in.options, values, f"model {kind!r}"), how)
     if is_adapter(name):
         return load_adapted(name, how, _load)
-    return load_files(name, name, how, known=BUILT_IN)
+    return load_files(name, name, how)
 
 
 # --- built in ---------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from gradleak.models.adapter import Adapter
 from gradleak.models.tasks import SideName
@@ -42,9 +43,9 @@ class Source(Side):
         super().__init__(model, model.adapter.sides[0])
         self.goal = AmongTargets(targets)
 
-    def to_float64(self) -> Source:
+    def to_float64(self, trained: Collection[str] | None = None, rows: Tensor | None = None) -> Source:
         assert isinstance(self.goal, AmongTargets)
-        return Source(self.whole.to_float64(), self.goal.choices)
+        return Source(self.whole.to_float64(trained, rows), self.goal.choices)
 
 
 class Target(Side):

@@ -7,6 +7,7 @@ fp32 too, so what is computed is the same to the last bit, and only half the mem
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ def put_back(module: nn.Module, stored: Mapping[int, Tensor | FourBit]) -> None:
             part._parameters[name] = made.setdefault(id(own), nn.Parameter(own, requires_grad=False))
             names.append(name)
         if names:
-            part.__class__ = _kept(type(part), tuple(names))  # type: ignore[arg-type]
+            part.__class__ = _kept(type(part), tuple(names), torch.float32)  # type: ignore[arg-type]
 
 
 def _pack(part: nn.Module, name: str, own: FourBit) -> None:
@@ -67,7 +68,7 @@ def _pack(part: nn.Module, name: str, own: FourBit) -> None:
     part.register_buffer("largest", own.largest, persistent=False)  # beside the weight on whatever device that is
     part.register_buffer("code", own.code, persistent=False)
     part.packing = (own.block, own.dtype, own.shape)  # type: ignore[assignment]
-    part.__class__ = _kept(type(part), ("weight",))  # type: ignore[arg-type, assignment]
+    part.__class__ = _kept(type(part), ("weight",), torch.float32)  # type: ignore[arg-type, assignment]
 
 
 def packed_weight(part: Any) -> FourBit:
@@ -99,6 +100,8 @@ def trained_in_fp32(module: nn.Module) -> nn.Module:
 def weight_as_saved(module: nn.Module) -> Tensor:
     """The weight that a module holds, without computing anything."""
     weight: Any = module._parameters.get("weight")
+    if "table" in module.__dict__:  # some of its rows alone are held apart
+        weight = module.__dict__["table"]
     if weight is None:  # a wrapper of peft, which gives that of the module inside
         weight = module.weight
     assert isinstance(weight, Tensor)
@@ -116,32 +119,42 @@ def computing_in(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return module.to(dtype)
 
 
+def converted_while_running(part: nn.Module, dtype: torch.dtype) -> None:
+    """Let a module compute in a type in which it holds only what is trained of its own weights."""
+    frozen = [name for name, p in part._parameters.items() if p is not None and not p.requires_grad]
+    if frozen:
+        kind = type(part).__bases__[1] if isinstance(part, Kept) else type(part)
+        part.__class__ = _kept(kind, tuple(frozen), dtype)
+    for name, buffer in part._buffers.items():
+        if buffer is not None and buffer.is_floating_point():
+            part._buffers[name] = buffer.to(dtype)
+
+
 class Kept:
     """Marks the classes of modules whose weights are kept as they were saved."""
 
 
 @functools.cache
-def _kept(kind: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
-    """The class under the same name, with its weights in fp32 whenever they are asked for."""
+def _kept(kind: type[nn.Module], names: tuple[str, ...], dtype: torch.dtype) -> type[nn.Module]:
+    """The class under the same name, with these weights in a type whenever they are asked for."""
 
-    def in_fp32(name: str) -> property:
+    def converted(name: str) -> property:
         def weight(self: Any) -> Tensor:
             raw: Tensor = self._parameters[name]
-            return packed_weight(self).unpacked() if raw.dtype == torch.uint8 else raw.float()
+            return (packed_weight(self).unpacked() if raw.dtype == torch.uint8 else raw).to(dtype)
 
         return property(weight)
 
-    members: dict[str, Any] = {name: in_fp32(name) for name in names}
+    def embedding(self: nn.Embedding, ids: Tensor) -> Tensor:
+        """Rows are looked up first and converted then; the whole table would take more memory than all the rest."""
+        return F.embedding(ids, weight_as_saved(self)).to(dtype)
+
+    members: dict[str, Any] = {name: converted(name) for name in names}
     if kind.forward is nn.Linear.forward:
         members["forward"] = _linear
     elif kind.forward is nn.Embedding.forward:
-        members["forward"] = _embedding
+        members["forward"] = embedding
     return type(kind.__name__, (Kept, kind), {"__module__": kind.__module__, **members})
-
-
-def _embedding(self: nn.Embedding, ids: Tensor) -> Tensor:
-    """Rows are looked up first and converted then; the whole table would take more memory than all the rest."""
-    return F.embedding(ids, weight_as_saved(self)).float()
 
 
 def _linear(self: nn.Linear, states: Tensor) -> Tensor:
@@ -152,15 +165,36 @@ def _linear(self: nn.Linear, states: Tensor) -> Tensor:
 
 
 def _pieces(module: nn.Linear, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-    """The weight in a type: in pieces of rows where all of it, as of an output layer, would be too much at once."""
+    """The weight in a type: in pieces of rows where all of it, as of an output layer, would be too much at once.
+
+    A piece holds until the next is asked for.
+    """
     saved = weight_as_saved(module)
     rows = PIECE // module.in_features
-    if saved.dtype == torch.uint8 or len(saved) <= rows:
+    if saved.dtype == torch.uint8:
         yield slice(None), module.weight.to(dtype)
         return
     for first in range(0, len(saved), rows):
-        piece = slice(first, first + rows)
-        yield piece, saved[piece].to(dtype)
+        piece = slice(first, first + rows) if len(saved) > rows else slice(None)
+        yield piece, _converted(saved[piece], dtype)
+
+
+_ROOMS = threading.local()
+
+
+def _converted(saved: Tensor, dtype: torch.dtype) -> Tensor:
+    """A matrix in a type, until the next is asked for: all are put into the same room.
+
+    Room that is taken and given back for each leaves holes between activations, which stay for the backward pass. In
+    sum the holes were as large as all matrices together.
+    """
+    if torch.is_grad_enabled():  # a further derivative will be taken, for which it is kept
+        return saved.to(dtype)
+    rooms: dict[tuple[torch.dtype, torch.device], Tensor] = _ROOMS.__dict__.setdefault("rooms", {})
+    room = rooms.get((dtype, saved.device))
+    if room is None or room.numel() < saved.numel():
+        room = rooms[dtype, saved.device] = torch.empty(saved.numel(), dtype=dtype, device=saved.device)
+    return room[: saved.numel()].view(saved.shape).copy_(saved)
 
 
 class _FrozenLinear(torch.autograd.Function):

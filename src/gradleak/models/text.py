@@ -6,7 +6,7 @@ import copy
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,7 @@ from gradleak.models.adapter_settings import adapter_settings
 from gradleak.models.base import Target
 from gradleak.models.batch import Batch
 from gradleak.models.families import Task, family_of
+from gradleak.models.float64 import in_float64, keep_rows
 from gradleak.models.origin import Origin
 from gradleak.models.stored import computing_in, weight_as_saved
 from gradleak.models.tasks import text_task
@@ -30,11 +31,8 @@ if TYPE_CHECKING:
 
 # Vocabulary entries that no text produces; tokenizers reserve them under such names.
 _RESERVED = re.compile(r"^[\[<]/?(unused|extra_id_|reserved|madeupword)[^\s]*[\]>]$|^madeupword\d+$", re.I)
-
-
 # Entries of a model's configuration about how it was saved, not about what it computes.
 _ABOUT_FILES = ("transformers_version", "torch_dtype", "dtype", "architectures", "name_or_path")
-
 
 _AS_SAVED = Origin()
 
@@ -85,15 +83,20 @@ class TextModel(Target):
 
     def to_bfloat16(self) -> TextModel:
         """A copy that computes in bf16."""
-        return self._computing_in(torch.bfloat16)
-
-    def to_float64(self) -> TextModel:
-        """A copy that computes in float64."""
-        return self._computing_in(torch.float64)
-
-    def _computing_in(self, dtype: torch.dtype) -> TextModel:
-        module = computing_in(copy.deepcopy(self.module), dtype)
+        module = computing_in(copy.deepcopy(self.module), torch.bfloat16)
         return TextModel(module, self.tokenizer, self.task, self.name, self.origin)
+
+    def to_float64(self, trained: Collection[str] | None = None, rows: Tensor | None = None) -> TextModel:
+        """A copy that computes in float64, of which these parameters can have gradients, by default all.
+
+        With `rows` that of the token embedding is of these rows alone, if they can stand alone.
+        """
+        table = self.adapter.parameter_of(self.adapter.token_embedding)
+        names = set(self.parameters() if trained is None else trained) - ({table} if rows is not None else set())
+        exact = TextModel(in_float64(self.module, names), self.tokenizer, self.task, self.name, self.origin)
+        if rows is not None:
+            keep_rows(exact.adapter.token_embedding, rows)
+        return exact
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -89,6 +89,30 @@ class NgramPrior:
         context = first * self._base + second
         return self._trigram.probability(context, context * self._base + third, pair)
 
+    def insertions(self, sentence: Sequence[int], gap: int, tokens: Ints) -> Floats:
+        """By how much each token, put before the `gap`-th, raises the sentence's log-likelihood.
+
+        >>> prior = count_ngrams([[0, 1, 2], [0, 1, 3]], 5)
+        >>> raised = prior.insertions([0, 2], 1, np.array([1, 4]))
+        >>> whole = -4 * prior.nll([[0, 1, 2]])[0] + 3 * prior.nll([[0, 2]])[0]
+        >>> round(float(raised[0] - whole), 6), bool(raised[0] > raised[1])
+        (0.0, True)
+        """
+        border = self.vocabulary
+        framed = [border, border, *sentence, border, border]
+        a, b, c, d = framed[gap : gap + 4]
+        ended = gap == len(sentence)  # behind the end of a sentence nothing is counted
+
+        def logs(*trigrams: tuple[Ints | int, Ints | int, Ints | int]) -> Floats:
+            arrays = [np.broadcast_arrays(*each, tokens)[:3] for each in trigrams]
+            return sum((np.log(self.probability(*map(np.asarray, each))) for each in arrays), np.zeros(len(tokens)))
+
+        before = logs((a, b, c)) if ended else logs((a, b, c), (b, c, d))
+        after = (
+            logs((a, b, tokens), (b, tokens, c)) if ended else logs((a, b, tokens), (b, tokens, c), (tokens, c, d))
+        )
+        return after - before
+
     def sample(self, length: int, generator: torch.Generator) -> list[int]:
         """Draw tokens one after another; the sentence is not allowed to end before its length."""
         every = np.arange(self.vocabulary, dtype=np.int64)

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gradleak.attacks.base import Reconstruction, Sentence
 from gradleak.core.console import SafeConsole
-from gradleak.report.wording import certified_mark
+from gradleak.report.wording import certified_mark, explained_words
 from gradleak.scoring.metrics import figure, find_metric, label_of, labels_of
 from gradleak.scoring.score import Score
 
@@ -25,6 +25,10 @@ def print_reconstruction(answer: Reconstruction, console: SafeConsole) -> None:
         if not all(sentence.certified for sentence in answer.sentences):
             console.print(UNPROVED, style="dim")
     loss = "" if answer.loss is None else f"loss {answer.loss:.4f}, "
+    if answer.explained is not None:
+        console.print(
+            f"explains {explained_words(answer.explained)} of the update (random words: nothing)", style="dim"
+        )
     ended = "dim" if answer.status == "completed" else "bold yellow"
     console.print(f"{loss}{answer.seconds:.0f} s, {answer.status}", style=ended)
 

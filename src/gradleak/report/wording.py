@@ -65,13 +65,17 @@ def _defended(defenses: list[str]) -> str:
     return f"defended by {enumerated(defenses)}" if defenses else "with no defence"
 
 
+# What rounding may leave unexplained.
+ALL_BUT = 1e-4
+
+
 def remarks(results: Results) -> list[str]:
     """What else was measured: labels and lengths that had to be found, and what even the truth does not explain."""
     if not results.scored:
         return _unchecked(results)
     inferred = [f"{name} {interval.mean:.0f} %" for name, interval in results.found.items()]
     lines = [f"The attack had to find, and found right: {enumerated(inferred)}."] if inferred else []
-    lines += _certified(results) + _notes(results)
+    lines += _certified(results) + _explained(results) + _notes(results)
     distances = [trial.truth_distance for trial in results.trials if trial.truth_distance is not None]
     apart = sum(distances) / max(1, len(distances))
     if apart > EXPLAINED:
@@ -91,7 +95,37 @@ def _unchecked(results: Results) -> list[str]:
         for name, values in (("labels", answer.labels), ("lengths", answer.lengths))
         if name in answer.found and values
     ]
-    return [f"Found by the attack, and not compared with a truth: {enumerated(found)}."] if found else []
+    unchecked = [f"Found by the attack, and not compared with a truth: {enumerated(found)}."] if found else []
+    return unchecked + _explained(results)
+
+
+def explained_words(share: float) -> str:
+    """How much of an update its answer explains. What is nearly all is not called all.
+
+    >>> explained_words(0.999999), explained_words(0.996), explained_words(0.5), explained_words(0.0)
+    ('all', 'more than 99 %', '50 %', 'nothing')
+    """
+    if share > 1 - ALL_BUT:
+        return "all"
+    if share > 0.99:
+        return "more than 99 %"
+    return f"{100 * share:.0f} %" if share >= 0.005 else "nothing"
+
+
+def _explained(results: Results) -> list[str]:
+    """How much of the updates is accounted for by what was read back, right or wrong."""
+    shares = [trial.reconstruction.explained for trial in results.trials]
+    known = [share for share in shares if share is not None]
+    if not known:
+        return []
+    mean, worst = sum(known) / len(known), min(known)
+    least = f" (the least of {counted(len(known), 'update')}: {explained_words(worst)})" if len(known) > 1 else ""
+    if worst > 1 - ALL_BUT:
+        return [f"What was read back explains all of the {'updates' if len(known) > 1 else 'update'}, to rounding."]
+    return [
+        f"What was read back explains {explained_words(mean)} of the update{least}, beyond what random words "
+        "do. The rest is other sentences, wrong words, noise, or local steps that were not followed."
+    ]
 
 
 def _certified(results: Results) -> list[str]:

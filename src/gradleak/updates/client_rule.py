@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -181,6 +182,15 @@ class ClientRule(BaseModel):
         parts = [slice(first, min(first + self.batch, sentences)) for first in range(0, sentences, self.batch)]
         epoch = [parts[first : first + self.accumulate] for first in range(0, len(parts), self.accumulate)]
         return itertools.islice(itertools.cycle(epoch), self.count_steps(sentences))
+
+    def times_seen(self, sentences: int) -> int:
+        """The most mini-batches of an update that one sentence is in.
+
+        >>> ClientRule.parse("fedavg:epochs=3,batch=2").times_seen(8), ClientRule().times_seen(8)
+        (3, 1)
+        """
+        counts = Counter(part.start for step in self.mini_batches(sentences) for part in step)
+        return max(counts.values(), default=1)
 
     def count_steps(self, sentences: int) -> int:
         """How many steps the optimiser takes over this many sentences.

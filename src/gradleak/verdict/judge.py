@@ -12,6 +12,7 @@ from gradleak.scoring.pieces import total
 from gradleak.scoring.scale import Scale
 from gradleak.verdict.attempts import Attempt, Group, Missing, group_attempts
 from gradleak.verdict.candidates import judge_candidates, not_tried
+from gradleak.verdict.ceilings import judge_ceilings
 from gradleak.verdict.changes import helpful_change
 from gradleak.verdict.clients import client_lines
 from gradleak.verdict.diagnosis import diagnose
@@ -70,6 +71,7 @@ def judge_group(group: Group, missing: Sequence[str] = ()) -> ScenarioVerdict:
         strongest=best.attack,
         attacks=attacks,
         candidates=candidates,
+        ceilings=judge_ceilings(group.scenario),
         not_tried=not_tried(group),
         missing=list(missing),
         client=client_lines(group.scenario, group.attempts[0].trials),

@@ -98,6 +98,17 @@ class CandidatesVerdict(_Model):
     confirmed: Confirmed
 
 
+class Ceiling(_Model):
+    """What any attacker can achieve at most under differential privacy, however it attacks."""
+
+    scope: Literal["update", "training"] = Field(
+        description="what the attacker sees: this update, or all of a training"
+    )
+    guess: float = Field(description="the chance of the best guess without any update")
+    success: float = Field(description="the chance that no attacker exceeds")
+    times: int = Field(description="noisy steps: those that an example is in, or those of the training")
+
+
 class ScenarioVerdict(_Model):
     """Everything that was tried on one scenario, and what it came to."""
 
@@ -108,6 +119,9 @@ class ScenarioVerdict(_Model):
     strongest: str = Field(description="the attack with the highest leak")
     attacks: list[AttackVerdict] = Field(description="every attack that was tried, the strongest first")
     candidates: CandidatesVerdict | None = Field(default=None, description="null if no audit asked for candidates")
+    ceilings: list[Ceiling] = Field(
+        default_factory=list, description="bounds from above; empty without differential privacy"
+    )
     not_tried: list[str] = Field(
         default_factory=list, description="what none of these audits tried, and how to try it"
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gradleak.core.text import counted, enumerated
 from gradleak.scoring.pieces import Count
 from gradleak.verdict.candidates import candidate_lines, confirmed_words
+from gradleak.verdict.ceilings import ceiling_lines
 from gradleak.verdict.model import LEVELS, AttackVerdict, CandidatesVerdict, Level, ScenarioVerdict
 from gradleak.verdict.rule import ENOUGH_TRIALS, LEAKS, confirms, read_level, sentence_level
 
@@ -112,6 +113,7 @@ def scenario_words(scenario: ScenarioVerdict) -> list[str]:
         *leaked_words(strongest_of(scenario)),
         *token_words(scenario.attacks),
         *candidates,
+        *ceiling_lines(scenario.ceilings, strongest_of(scenario)),
         *scenario.not_tried,
     ]
 

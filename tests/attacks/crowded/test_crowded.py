@@ -54,9 +54,9 @@ def test_states_of_the_batch_have_less_leverage(
 
 def reading_of(model: TextModel, update: Update, rows: list[tuple[int, ...]]) -> Reading:
     bag = sorted({token for row in rows for token in row})
-    judges = learned_in(model, update, rows, 0)
-    assert judges is not None
-    return Reading(model, update, bag, len(rows), 64, judges, Budget())
+    learned = learned_in(model, update, rows, rows[:2], 0)
+    assert learned is not None
+    return Reading(model, update, bag, len(rows), 64, learned, Budget())
 
 
 def taken(reading: Reading, sentences: list[tuple[int, ...]]) -> Reading:

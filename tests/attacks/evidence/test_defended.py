@@ -108,9 +108,10 @@ def test_sums_of_differences_give_way_where_sizes_are_lost() -> None:
 )
 @pytest.mark.parametrize("name", ["lamp-cos", "auto"])
 def test_every_defence_can_be_attacked_knowing_and_ignoring(tiny_bert: TextModel, defense: str, name: str) -> None:
-    update = Client(tiny_bert, ALL_KNOWN, defenses=[defense]).update(TEXTS[:1], [0], secret_of(0))
+    update = Client(tiny_bert, ALL_KNOWN, defenses=[defense]).update(["Loan refused."], [0], secret_of(0))
     short = {"steps": 3} if name == "auto" else {"steps": 3, "polish": 1}
-    for adapt in (True, False):
+    # Ignoring is matching's alone to do, and `auto` hands it on: of it, one defence says that it arrives.
+    for adapt in (True, False) if name == "lamp-cos" or defense == "sign" else (True,):
         (found,) = attack([update], tiny_bert, name, adapt=adapt, **short)
         assert found.sentences
         assert found.loss is None or found.loss == found.loss  # not NaN

@@ -3,11 +3,13 @@
 import itertools
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client
+from gradleak.attacks.evidence import lengths
 from gradleak.attacks.evidence.lengths import _splits, length_guesses, longest_sentence
 
 
@@ -31,9 +33,8 @@ def test_noise_never_makes_a_sentence_of_special_tokens_alone(tiny, sigma):
 
 
 @given(st.integers(1, 4), st.integers(4, 12), st.integers(6, 40))
-def test_length_guesses_fit_what_is_known(size, longest, total):
-    model = tiny_model("bert", "classification")
-    for guess in length_guesses(model, size, longest, total):
+def test_length_guesses_fit_what_is_known(tiny_bert, size, longest, total):
+    for guess in length_guesses(tiny_bert, size, longest, total):
         assert len(guess) == size
         assert max(guess) == longest
         assert min(guess) >= 3
@@ -44,3 +45,17 @@ def test_splits_come_in_the_order_of_a_full_list(parts, low, high, total):
     every = itertools.combinations_with_replacement(range(high, low - 1, -1), parts)
     fitting = [split for split in every if sum(split) == total]
     assert list(_splits(total, parts, low, high)) == sorted(fitting, key=lambda split: sum(n * n for n in split))
+
+
+def test_noise_is_not_looked_for_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of all matrices of smollm2 take a minute, and noise makes every one of them full."""
+    model = tiny_model("llama", "causal-lm", layers=8)
+    looked_at: list[torch.Size] = []
+
+    def rank(matrix: torch.Tensor) -> int:
+        looked_at.append(matrix.shape)
+        return min(matrix.shape)
+
+    monkeypatch.setattr(lengths, "numerical_rank", rank)
+    assert lengths.total_tokens(Client(model).update(TEXTS[:1]), model, 1) is None
+    assert len(looked_at) <= lengths.MOST_FULL * 7

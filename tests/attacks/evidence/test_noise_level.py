@@ -10,6 +10,7 @@ from tiny import TEXTS, secret_of, tiny_model
 
 from gradleak import Client
 from gradleak.attacks.evidence.noise import added_noise, noise_level, tail_level
+from gradleak.attacks.evidence.rows import row_noise
 from gradleak.attacks.spans.certify import attention_parts, joint_span
 
 
@@ -38,3 +39,13 @@ def test_a_batch_that_fills_every_matrix_is_not_noise() -> None:
     assert all(joint_span(update.tensors, [part]) is None for part in attention_parts(model, 1))
     assert noise_level(update, model) > 0
     assert added_noise(update, model) == 0
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_noise_of_a_table_is_read_off_its_rows(family: str) -> None:
+    """Before training all tokens are equally likely, and the rows of a tied table equally long, without any noise."""
+    model = tiny_model(family, "causal-lm", layers=2, width=32)
+    table = model.adapter.parameter_of(model.adapter.token_embedding)
+    noisy = Client(model, defenses=["noise:sigma=1e-3"]).update(TEXTS[:1], secret=secret_of(0))
+    assert added_noise(noisy, model) == pytest.approx(1e-3, rel=0.1)
+    assert row_noise(Client(model).update(TEXTS[:1]).tensors[table]) == 0

@@ -41,3 +41,11 @@ def test_clear_rows_are_found_whatever_the_scale(seed: int, count: int, scale: f
     assert found is not None
     assert set(rows.tolist()) <= set(found.tolist())
     assert len(found) <= count + 2
+
+
+def test_some_rows_at_a_time_give_what_all_at_once_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    whole = leverages(table), predicted_rows(table)
+    monkeypatch.setattr("gradleak.attacks.evidence.rows.AT_ONCE", 7)
+    for some, every in zip((leverages(table), predicted_rows(table)), whole, strict=True):
+        torch.testing.assert_close(some, every)

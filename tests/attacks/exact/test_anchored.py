@@ -12,8 +12,10 @@ from tiny import tiny_model, wide_model
 
 from gradleak import Client, TextModel, attack
 from gradleak.attacks.exact.anchored import can_anchor, explains_rows
+from gradleak.attacks.exact.relaxed import places_of, relax
 from gradleak.attacks.spans.certify import mixed_spans
 from gradleak.attacks.spans.first_layer import FirstLayer, energies, flipped_energies
+from gradleak.core.budget import Budget
 from gradleak.data.texts import read_data
 
 TEXTS = [
@@ -30,7 +32,8 @@ def solved(model: TextModel) -> tuple[FirstLayer, list[list[int]]]:
     rows = model.encode(TEXTS).sentences()
     tokens = torch.tensor(sorted({token for row in rows for token in row}))
     update = Client(model, known=()).update(TEXTS, [0, 1, 0, 1, 1])
-    layer = FirstLayer(model, update.tensors, tokens, max(map(len, rows)))
+    embedded = update.tensors[model.adapter.parameter_of(model.adapter.token_embedding)][tokens]
+    layer = FirstLayer(model, update.tensors, tokens, embedded, max(map(len, rows)))
     number = {int(token): place for place, token in enumerate(tokens)}
     return layer, [[number[token] for token in row] for row in rows]
 
@@ -76,6 +79,26 @@ def test_flips_have_the_energies_of_flipped_sentences(seed: int) -> None:
                 assert float(flipped[row, place, number]) > float(least[0]) * (1 - 1e-3) - 1e-5
 
 
+def test_shares_find_a_sentence_from_nothing_but_its_anchor() -> None:
+    model = wide_model("bert", "classification")
+    layer, rows = solved(model)
+    every = [number for row in rows for number in row]
+    first, end, found = rows[0][0], rows[0][-1], 0
+    once = [(row, at) for row in rows for at, number in enumerate(row) if every.count(number) == 1]
+    for row, position in once:
+        weights = torch.ones(layer.length, len(layer.tokens))
+        weights[:, [first, row[position]]] = weights[0] = weights[position] = 0
+        weights[: position + 1, end] = 0
+        weights[[0, position], [first, row[position]]] = 1
+        places = places_of(weights, torch.zeros_like(weights, dtype=torch.bool), end)
+        assert torch.allclose(places.sums @ places.shares, torch.eye(layer.length + 1)[-1], atol=1e-5)
+        places, left = relax(layer.anchor(row[position], position), places, layer.anchor, Budget())
+        likely = places.shares > 0.5
+        told = dict(zip(places.positions[likely].tolist(), places.tokens[likely].tolist(), strict=True))
+        found += left < 1e-5 and told == dict(enumerate(row))
+    assert found >= len(once) // 2
+
+
 def test_more_tokens_than_dimensions_are_read_and_proved() -> None:
     model = tiny_model("bert", "classification", layers=4, width=96)
     words, draw = sorted({word for row in read_data() for word in row.text.split()})[:50], random.Random(0)
@@ -84,10 +107,11 @@ def test_more_tokens_than_dimensions_are_read_and_proved() -> None:
     assert sum(map(len, rows)) > 96 > len({token for row in rows for token in row}) + max(map(len, rows))
     update = Client(model, known=("batch_size",)).update(texts, [number % 2 for number in range(len(texts))])
     assert not mixed_spans(model, update.tensors)  # there is no span to search in
-    (found,) = attack(update, model, "exact", budget=15)
+    (found,) = attack(update, model, "exact", budget=60)
     truth = [model.content(row) for row in rows]
-    assert found.sentences
-    assert all(sentence.certified and sentence.tokens in truth for sentence in found.sentences)
+    assert sorted(sentence.tokens for sentence in found.sentences) == sorted(truth)
+    assert all(sentence.certified for sentence in found.sentences)
+    assert not found.notes
 
 
 def test_rows_prove_the_right_sentence_and_label_only() -> None:

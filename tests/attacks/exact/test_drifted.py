@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from tiny import TEXTS, tiny_model
 
 from gradleak import Client, TextModel, attack
-from gradleak.attacks.exact.drifted import at_mean_weights, drifts
+from gradleak.attacks.exact.drifted import ALL, Evidence, at_mean_weights, drifts, trimmed
+from gradleak.attacks.exact.growing import Prefix
+from gradleak.attacks.exact.limits import coherence, rounding_edge
+from gradleak.attacks.spans.certify import Rounding
 from gradleak.attacks.spans.chance import reach
 from gradleak.attacks.spans.spans import span_of
 from gradleak.updates.client_rule import ClientRule
@@ -30,6 +33,35 @@ def test_sentences_come_back_though_inputs_drifted(model: TextModel) -> None:
     assert sorted(sentence.tokens for sentence in found.sentences) == own
     assert not any(sentence.certified for sentence in found.sentences)  # limits are no proof
     assert all(0 < sentence.confidence < 1 for sentence in found.sentences)
+
+
+def test_no_more_sentences_are_given_than_there_are(model: TextModel) -> None:
+    """In fp32, where rounding leaves room for echoes: wrong tokens whose states are close to right ones."""
+    update = Client(model, client="fedavg:epochs=4,batch=2,lr=1e-3").update(TEXTS)
+    (found,) = attack(update, model, "exact")
+    own = sorted(model.content(row) for row in model.encode(TEXTS).sentences())
+    assert sorted(sentence.tokens for sentence in found.sentences) == own
+
+
+def test_an_echo_is_trimmed(model: TextModel) -> None:
+    """A sentence up to a token that stands once too often, which explains nothing that the sentence does not."""
+    gradient = undo(Client(model, client=SEVERAL).update(TEXTS), model).gradient
+    rounding = Rounding(lambda carrier: rounding_edge(gradient, model, carrier), coherence(gradient))
+    halfway = at_mean_weights(model, gradient)
+    evidence = Evidence(halfway, gradient, halfway.adapter.parts[0]["ffn_in"], rounding)
+    own = [Prefix(0, tuple(row[:-1])) for row in model.encode(TEXTS).sentences()]
+    echo = Prefix(0, (*own[0].tokens[:5], own[0].tokens[4]))
+    assert trimmed(evidence, [echo, *own], len(own)) == own
+    assert trimmed(evidence, [echo, *own], None) == [echo, *own]
+    assert evidence.left(own) < ALL < evidence.left(own[1:])
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("epochs=1,batch=1", 1.0), ("epochs=9,batch=1", 3.0), ("steps=4,batch=3", 2.0)]
+)
+def test_steps_that_come_round_again_are_rounded_alike(model: TextModel, rule: str, expected: float) -> None:
+    gradient = undo(Client(model, client=f"fedavg:{rule},lr=1e-4").update(TEXTS[:3]), model).gradient
+    assert coherence(gradient) == pytest.approx(expected)
 
 
 def test_mean_weights_are_those_that_gradients_were_computed_at(model: TextModel) -> None:

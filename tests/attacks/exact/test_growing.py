@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 import torch
 from tiny import TEXTS, bare_update, wide_model
 
 from gradleak import attack
+from gradleak.attacks.exact import growing
 from gradleak.attacks.exact.attack import recover
 from gradleak.core.budget import Budget
 from gradleak.updates.gradient import undo
@@ -40,3 +42,17 @@ def test_padding_on_the_left_moves_the_start() -> None:
     update = dataclasses.replace(bare_update(model, TEXTS[:1]), tensors=tensors)
     (found,) = attack(update, model, "exact")
     assert [sentence.tokens for sentence in found.sentences] == [model.content(row)]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_places_looked_at_together_or_one_after_another_tell_the_same(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = wide_model(family, "causal-lm")
+    update, found = bare_update(model, TEXTS[:2]), []
+    for few in (0, 10_000):
+        monkeypatch.setattr(growing, "FEW", few)
+        outcome = recover(undo(update, model), model, 0, Budget(), quiet)
+        found.append([(sentence.tokens, sentence.certificate.holds) for sentence in outcome.sentences])
+    assert found[0] == found[1]
+    assert sorted(tokens for tokens, holds in found[0] if holds) == sorted(model.encode(TEXTS[:2]).sentences())

@@ -26,7 +26,7 @@ def test_the_model_is_left_alone(writer: TextModel) -> None:
 def test_it_repeats_itself_and_says_what_it_found(writer: TextModel, score: str) -> None:
     update = Client(writer).update(TEXTS)
     first, again = (
-        attack(update, writer, "film", score=score, rounds=2, beams=8, groups=4, keep=0.0, reorder=1, seed=3)[0]
+        attack(update, writer, "film", score=score, rounds=2, beams=4, groups=2, keep=0.0, reorder=1, seed=3)[0]
         for _ in range(2)
     )
     assert first.sentences
@@ -69,7 +69,7 @@ def test_sentences_of_a_real_language_model() -> None:
     pytest.importorskip("gguf", reason="smollm2 is converted once, with gradleak[gguf]")
     model = load_model("smollm2", task="causal-lm")
     texts = ["The loan was refused on Monday.", "Please call Rosa about the new contract."]
-    (found,) = attack(Client(model).update(texts), model, "film", rounds=1, beams=16, groups=8)
+    (found,) = attack(Client(model).update(texts), model, "film", rounds=1, beams=8, groups=4)
     assert found.sentences[0].text in texts
 
 

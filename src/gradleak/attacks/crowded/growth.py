@@ -6,36 +6,42 @@ leverages of their states decide which go on.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.crowded.evidence import Judges, Reader, seconds
+from gradleak.attacks.crowded.evidence import Judges, Reader
+from gradleak.attacks.crowded.openings import early_leverages
 from gradleak.attacks.soft.search import loops
 from gradleak.core.budget import Budget
 
 # Tokens that are read after a prefix: those no further below the best than the margin, within two bounds; after two
 # tokens, after three, and after more.
-LOOKS = {2: (8.0, 4, 16), 3: (7.0, 4, 12)}
-LOOK = (6.0, 2, 8)
-# Pairs of first tokens that are read for every sentence, and with the same second token; those of each that go on;
-# beams for every sentence later on, and how many more there are of all.
-PAIRS_READ, READ_OF_ONE, PAIRS, PAIRS_OF_ONE, BEAMS, FEWEST = 24, 6, 8, 3, 3, 16
-# Beams with the same first three tokens, and of those that end in the same four.
-OF_ONE, ALIKE_IN, ALIKE = 3, 4, 2
+LOOKS = {2: (6.0, 2, 10), 3: (5.0, 1, 6)}
+LOOK = (4.0, 1, 4)
+# First tokens that go on with each second one, and for each time more that it came; where second tokens do not show,
+# pairs for every sentence; beams for every sentence later on, and how many more there are of all.
+FIRSTS, MORE, PAIRS, BEAMS, FEWEST = 4, 2, 24, 3, 16
+# Tokens of an opening; beams with the same, and of those that end in the same four.
+OPENING, OF_ONE, ALIKE_IN, ALIKE = 3, 3, 4, 2
 # A sentence has ended once it fell so far below its best.
 GIVE_UP = 10.0
+# Last tokens that are considered at each place.
+LAST = 3
 
 
 @dataclass(frozen=True)
 class Grown:
-    """The tokens of a sentence, and the log-likelihood ratio of each but the first."""
+    """The tokens of a sentence, the log-likelihood ratio of each but the first, and likely last tokens after each."""
 
     tokens: tuple[int, ...]
-    values: tuple[float, ...]
+    values: tuple[float, ...] = ()
+    ends: tuple[tuple[tuple[float, int], ...], ...] = ()
 
     @property
     def total(self) -> float:
@@ -44,19 +50,27 @@ class Grown:
     @property
     def best(self) -> Grown:
         """The beginning with the largest total: where the evidence ends, so does the sentence."""
-        totals = torch.tensor([0.0, *self.values]).cumsum(dim=0)
-        end = int(totals.argmax())
-        return Grown(self.tokens[: end + 1], self.values[:end])
+        totals = list(itertools.accumulate(self.values))
+        end = max(range(len(totals)), key=totals.__getitem__, default=-1) + 2
+        return Grown(self.tokens[:end], self.values[: end - 1], self.ends[:end])
 
     @property
     def ended(self) -> bool:
         return self.best.total - self.total > GIVE_UP
+
+    def whole(self, least: int) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Sentences that end here or before, after so many tokens at least, with all that speaks for each."""
+        totals = itertools.accumulate(self.values, initial=0.0)
+        for place, (total, ends) in enumerate(zip(totals, self.ends, strict=False), start=1):
+            if place >= least:
+                yield from (((*self.tokens[:place], token), total + value) for value, token in ends)
 
 
 def grow(
     reader: Reader,
     judges: Judges,
     first: Mapping[int, float],
+    second: Mapping[int, float],
     sentences: int,
     length: int,
     budget: Budget,
@@ -64,32 +78,41 @@ def grow(
 ) -> list[Grown]:
     """All sentences that the evidence speaks for, at their full length and beyond, best first.
 
-    `first` are first tokens with log-probabilities, `sentences` about how many there are.
+    `first` are first tokens with log-probabilities, `second` second ones with about how often they came, `sentences`
+    about how many there are.
     """
     bag = reader.bag
-    alive = [Grown((token,), ()) for token in first]
+    alive = [Grown((token,), (), ((),)) for token in first]
     ended: list[Grown] = []
     _, labels = reader.read(torch.tensor([each.tokens for each in alive], device=bag.device))
     for size in range(1, length):
         if not alive or budget.tick():
             break
         if size == 1:
-            parents, columns = _pairs(reader, judges, list(first), sentences)
+            parents, columns, values = _pairs(reader, judges, first, second, sentences)
         else:
             parents, columns = _worth_reading(judges, labels, alive, bag, size)
         if not len(parents):
             break
         levers, following = _read_on(reader, parents, bag[columns])
-        known = labels[parents, columns]
-        values = judges.at(size).value(known, levers)
-        if size == 1:  # a first token is judged by nothing else
-            priors = torch.tensor([first[alive[p].tokens[0]] for p in parents.tolist()]).to(values)
-            values = values + judges.second.before[0] * priors
-        grown = [
-            Grown((*alive[parent].tokens, int(bag[column])), (*alive[parent].values, float(value)))
-            for parent, column, value in zip(parents.tolist(), columns.tolist(), values, strict=True)
+        if size > 1:
+            values = judges.later.value(labels[parents, columns], levers)
+        last = judges.later.rough(following).topk(min(LAST, len(bag)), dim=1)
+        ends = [
+            tuple(zip(own, bag[places].tolist(), strict=True))
+            for own, places in zip(last.values.tolist(), last.indices, strict=True)
         ]
-        going = _going(grown, size + 1, sentences)
+        grown = [
+            Grown((*old.tokens, token), (*old.values, value), (*old.ends, end))
+            for old, token, value, end in zip(
+                (alive[parent] for parent in parents.tolist()),
+                bag[columns].tolist(),
+                values.tolist(),
+                ends,
+                strict=True,
+            )
+        ]
+        going = _going(grown, second, sentences) if size > 1 else list(range(len(grown)))
         on = {parents[n].item() for n in going}
         ended += [each for number, each in enumerate(alive) if number not in on and size > 2]
         # The best beyond an end is kept too: where it ends is looked at later.
@@ -113,13 +136,26 @@ def _read_on(reader: Reader, parents: Tensor, tokens: Tensor) -> tuple[Tensor, T
     return reader.read(tokens[:, None])
 
 
-def _pairs(reader: Reader, judges: Judges, first: Sequence[int], sentences: int) -> tuple[Tensor, Tensor]:
-    """Which second tokens are read after which first ones, by early layers: rows, and columns of the bag."""
+def _pairs(
+    reader: Reader, judges: Judges, first: Mapping[int, float], second: Mapping[int, float], sentences: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Which second tokens are read after which first ones: rows, columns of the bag, and what speaks for each."""
     model, bag = reader.attribution.model, reader.bag
-    values = torch.stack([judges.openings(seconds(model, reader.levers, token, bag)) for token in first])
-    best = values.topk(min(READ_OF_ONE, len(first)), dim=0)
-    chosen = best.values.flatten().topk(min(best.values.numel(), PAIRS_READ * sentences + FEWEST)).indices
-    return best.indices.flatten()[chosen], chosen % len(bag)
+    values = torch.stack(
+        [judges.openings(early_leverages(model, reader.levers, token, list(second))) for token in first]
+    )
+    prior = torch.tensor(list(first.values())).log_softmax(dim=0) + math.log(len(first))
+    values = values + prior.to(values)[:, None]
+    order = values.argsort(dim=0, descending=True).tolist()
+    chosen = [
+        (order[rank][column], column)
+        for column, count in enumerate(second.values())
+        for rank in range(min(len(first), FIRSTS + MORE * max(0, round(count) - 1)))
+    ]
+    chosen = sorted(chosen, key=lambda pair: -float(values[pair]))[: PAIRS * sentences + FEWEST]
+    rows, places = torch.tensor(chosen, device=bag.device).unbind(dim=1)
+    tokens = torch.tensor(list(second), device=bag.device)
+    return rows, torch.searchsorted(bag, tokens[places]), values[rows, places]
 
 
 def _worth_reading(
@@ -127,7 +163,7 @@ def _worth_reading(
 ) -> tuple[Tensor, Tensor]:
     """Which tokens are read after which of the beams: the rows, and the columns of the bag."""
     margin, least, most = LOOKS.get(size, LOOK)
-    rough = judges.at(size).rough(labels)
+    rough = judges.later.rough(labels)
     for row, sentence in enumerate(alive):
         looping = loops(sentence.tokens)
         if looping:
@@ -141,16 +177,16 @@ def _worth_reading(
     return parents, columns[parents, places]
 
 
-def _going(grown: Sequence[Grown], size: int, sentences: int) -> list[int]:
-    """The numbers of those that go on."""
+def _going(grown: Sequence[Grown], second: Mapping[int, float], sentences: int) -> list[int]:
+    """The numbers of those that go on: the best after every second token at first, then the best of all."""
     order = sorted((n for n, each in enumerate(grown) if not each.ended), key=lambda n: -grown[n].total)
-    if size == 2:
-        seconds: Counter[int] = Counter()
+    if grown and len(grown[0].tokens) == OPENING:
+        begun: Counter[int] = Counter()
         kept = []
         for number in order:
-            second = grown[number].tokens[1]
-            if seconds[second] < PAIRS_OF_ONE:
-                seconds[second] += 1
+            token = grown[number].tokens[1]
+            if begun[token] < FIRSTS + MORE * max(0, round(second[token]) - 1):
+                begun[token] += 1
                 kept.append(number)
         return kept[: PAIRS * sentences + FEWEST]
     openings: Counter[tuple[int, ...]] = Counter()
@@ -158,8 +194,8 @@ def _going(grown: Sequence[Grown], size: int, sentences: int) -> list[int]:
     kept = []
     for number in order:
         tokens = grown[number].tokens
-        if openings[tokens[:3]] < OF_ONE and ends[tokens[-ALIKE_IN:]] < ALIKE:
-            openings[tokens[:3]] += 1
+        if openings[tokens[:OPENING]] < OF_ONE and ends[tokens[-ALIKE_IN:]] < ALIKE:
+            openings[tokens[:OPENING]] += 1
             ends[tokens[-ALIKE_IN:]] += 1
             kept.append(number)
     return kept[: BEAMS * sentences + FEWEST]

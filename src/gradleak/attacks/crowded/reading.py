@@ -8,16 +8,18 @@ others, when nothing of the update is left.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.crowded.evidence import Judges, Reader, labels_along, learn
-from gradleak.attacks.crowded.growth import Grown, grow
+from gradleak.attacks.crowded.evidence import Judges, Reader, Usual, learn
+from gradleak.attacks.crowded.growth import OPENING, Grown, grow
 from gradleak.attacks.crowded.leverage import leverages, spots_of
+from gradleak.attacks.crowded.openings import second_tokens
+from gradleak.attacks.crowded.trust import Trust, falls, learned_trust
 from gradleak.attacks.crowded.volume import Batches, Products, Volume, watched
 from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.exact.decoders import recover_decoder
@@ -31,25 +33,27 @@ from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # How much the volume must fall for a sentence to be taken out, and for each of its predictions.
-LEAST, LEAST_EACH = 6.0, 1.0
-# Sentences by which the weight of a prediction is found, and after how many it is found anew.
-WEIGHED, REWEIGHED = 6, 4
-# Ends of a sentence that are tried, last tokens that are considered at each place, and how often other ends are.
-TRIED, LAST, LONGER = 4, 3, 3
+LEAST, LEAST_EACH = 6.0, 0.3
+# Sentences that are looked at together; by how many the weight of a prediction is found at first.
+TOGETHER, WEIGHED = 8, 6
+# Ends of a sentence that are tried, how far below the best that speaks for one, and how often others are, so many.
+TRIED, BELOW, LONGER, OTHERS = 2, 4.0, 2, 3
 # What may be left of every matrix, relative to it, if all sentences are right: rounding leaves far less. Measured on
 # smollm2: one sentence of 32 that lacks its full stop leaves 2e-3 of every matrix and 3e-2 of some.
 NOTHING_LEFT = 1e-4
-# Tokens by which sentences begin alike.
-OPENING = 3
+# A sentence is told already if this share of its runs is.
+TOLD = 0.5
 # Rounds of growing, and exact recoveries of what is left in each.
 ROUNDS, EXACT = 8, 3
 
 Tokens = tuple[int, ...]
+# A sentence, how much the volume falls without it, and what it adds to each matrix.
+Judged = tuple[Tokens, float, Products]
 
 
 @dataclass
 class Read:
-    """The sentences of an update, with the fall of the volume by each, and whether together they are all of it."""
+    """The sentences of an update, with how sure each is, and whether together they are all of it."""
 
     sentences: dict[Tokens, float] = field(default_factory=dict)
     proved: bool = False
@@ -65,124 +69,106 @@ class Reading:
         bag: Sequence[int],
         sentences: int,
         length: int,
-        judges: Judges,
+        learned: Learned,
         budget: Budget,
         show: Callable[[Sequence[int]], None] = lambda tokens: None,
     ) -> None:
-        self.model, self.gradient, self.judges, self.budget, self.show = model, gradient, judges, budget, show
+        self.model, self.gradient, self.learned, self.budget, self.show = model, gradient, learned, budget, show
         self.sentences, self.length = sentences, length
         self.names = held(model, gradient.tensors)
         groups = watched(model, gradient.tensors)
         self.batches, self.volume = Batches(model, groups), Volume.of(model, gradient.tensors, groups)
-        self.bag = torch.tensor(sorted(bag), device=model.device)
         ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
-        self.last = torch.tensor(sorted({*bag, *ends}), device=model.device)
+        self.bag = torch.tensor(sorted({*bag, *ends}), device=model.device)
+        self.first = beginnings(model, self.bag)
+        self.second = second_tokens(model, gradient.tensors, list(self.first), self.bag, learned.prefixes, sentences)
+        self.taken = Sums(model, self.names)
         self.found = Read()
 
     def run(self, keep: Callable[[Read], None]) -> Read:
         """All sentences that can be read; `keep` gets them as they come."""
         for _ in range(ROUNDS):
-            before = len(self.volume.taken)
+            before = set(self.volume.taken)
             self._search(keep)
             keep(self.found)
-            if self.budget.over or self._finish() or len(self.volume.taken) == before:
+            if self.budget.over or self._finish() or set(self.volume.taken) == before:
                 break
         return self.found
 
     def _search(self, keep: Callable[[Read], None]) -> None:
         """Grow sentences in what is left, and take out those that it is smaller without."""
         left = self._left()
-        rest = Update(left, self.gradient.manifest)
-        attribution = Attribution(self.model, rest, noise=0.0)
-        reader = Reader(attribution, leverages(spots_of(self.model, left), left), self.bag)
+        attribution = Attribution(self.model, Update(left, self.gradient.manifest), noise=0.0)
+        usual = Usual.of(attribution, self.bag, self.learned.prefixes)
+        reader = Reader(attribution, leverages(spots_of(self.model, left), left), self.bag, usual)
         wanted = max(4, self.sentences - len(self.volume.taken))
-        first = beginnings(self.model, self.bag)
-        grown = grow(reader, self.judges, first, wanted, self.length - 1, self.budget, self.show)
-        self._take(attribution, grown, keep)
+        begun = Counter(tokens[1] for tokens in self.volume.taken)
+        second = {token: count - begun[token] for token, count in self.second.items() if count - begun[token] > 0}
+        judges, length = self.learned.judges, self.length - 1
+        grown = grow(reader, judges, self.first, second or self.second, wanted, length, self.budget, self.show)
+        self._take(grown, keep)
 
-    def _take(self, attribution: Attribution, grown: Sequence[Grown], keep: Callable[[Read], None]) -> None:
-        waiting: dict[Tokens, list[Grown]] = defaultdict(list)
-        for each in grown:
-            if each.best.total > 0:
-                waiting[each.tokens[:OPENING]].append(each)
+    def _take(self, grown: Sequence[Grown], keep: Callable[[Read], None]) -> None:
+        """Take out the sentences without which less is left, those for which most speaks first."""
         told = {run for tokens in self.volume.taken for run in runs(tokens)}
-        new = 0
-        for alike in waiting.values():
+        waiting = _openings(grown)
+        for number in range(0, len(waiting), TOGETHER):
             if self.budget.over:
-                break
-            if runs(alike[0].best.tokens[1:]) & told:
+                return
+            new = [alike for alike in waiting[number : number + TOGETHER] if _new(alike, told)]
+            if not new:
                 continue
             if not self.volume.weight:
-                self._weigh(attribution, list(waiting.values()))
-            tokens, gain, products = self._best(attribution, alike)
-            if gain < max(LEAST, LEAST_EACH * (len(tokens) - 1)):
-                continue
-            self.volume.add(tokens, products)
-            self.found.sentences[tokens] = gain
-            told |= runs(tokens[1:])
-            new += 1
-            if new % REWEIGHED == 0:
+                self._weigh(waiting)
+            for tokens, _, products in sorted(self._best(new), key=lambda each: -each[1]):
+                (gain,) = self.volume.gains([products])  # others are out by now
+                if gain >= max(LEAST, LEAST_EACH * (len(tokens) - 1)) and tokens not in self.volume.taken:
+                    (fall,) = falls(self.volume, [products])
+                    self.volume.add(tokens, products)
+                    self.found.sentences[tokens] = self.learned.trust.confidence(fall)
+                    told |= runs(tokens)
+            if self.volume.taken:
                 self.volume.reweigh()
-                keep(self.found)
-                if self.volume.rank_shows:
-                    break
-        if new:
-            self.volume.reweigh()
+            keep(self.found)
+            if self.volume.rank_shows:
+                return
 
-    def _weigh(self, attribution: Attribution, waiting: Sequence[Sequence[Grown]]) -> None:
+    def _weigh(self, waiting: Sequence[Sequence[Grown]]) -> None:
         """Find how much a prediction weighs, by the strongest sentences that have nothing in common."""
         told: set[Tokens] = set()
         strongest: list[Tokens] = []
         for alike in waiting:
-            own = runs(alike[0].best.tokens[1:])
-            if not own & told and len(strongest) < WEIGHED * TRIED:
-                strongest += self._ended(attribution, alike)
-                told |= own
+            if _new(alike, told) and len(strongest) < WEIGHED * TRIED:
+                strongest += _ended(alike)
+                told |= runs(alike[0].best.tokens)
         self.volume.weigh(self.batches.products(strongest))
 
-    def _best(self, attribution: Attribution, alike: Sequence[Grown]) -> tuple[Tokens, float, Products]:
-        """Of sentences that begin alike the one without which least is left, with how much that is."""
-        best = self._least_left(self._ended(attribution, alike))
+    def _best(self, waiting: Sequence[Sequence[Grown]]) -> list[Judged]:
+        """Of sentences that begin alike the one without which least is left, for several beginnings at once."""
+        best = self._least_left([_ended(alike) for alike in waiting])
+        going = list(range(len(best)))
         for _ in range(LONGER):
             # A last token that is read leaves little of itself, so that sentences tend to end too soon.
-            others = self._other_ends(attribution, best[0])
-            other = self._least_left(others) if others else best
-            if other[1] <= best[1]:
-                break
-            best = other
+            others = {number: _other_ends(waiting[number], best[number][0]) for number in going}
+            going = [number for number in going if others[number]]
+            better = self._least_left([others[number] for number in going])
+            both = [(number, own) for number, own in zip(going, better, strict=True) if own[1] > best[number][1]]
+            for number, own in both:
+                best[number] = own
+            going = [number for number, _ in both]
         return best
 
-    def _least_left(self, sentences: Sequence[Tokens]) -> tuple[Tokens, float, Products]:
-        """The sentence without which least is left."""
-        products = self.batches.products(sentences)
-        return max(zip(sentences, self.volume.gains(products), products, strict=True), key=lambda each: each[1])
-
-    def _other_ends(self, attribution: Attribution, tokens: Tokens) -> list[Tokens]:
-        """A sentence with another last token, or with one more."""
-        along = self.judges.later.rough(labels_along(attribution, tokens, self.last))
-        found = []
-        for prefix, values in ((tokens[:-1], along[-2]), (tokens, along[-1])):
-            if len(prefix) == self.length:
-                continue
-            likely = self.last[values.topk(min(LAST, len(values))).indices].tolist()
-            found += [(*prefix, token) for token in likely if (*prefix, token) != tokens]
-        return found
-
-    def _ended(self, attribution: Attribution, alike: Sequence[Grown]) -> list[Tokens]:
-        """Sentences that begin alike with the ends that most speaks for, wherever they are, best first."""
-        values: dict[Tokens, float] = {}
-        for grown in alike[:TRIED]:
-            along = self.judges.later.rough(labels_along(attribution, grown.tokens, self.last))
-            totals = list(itertools.accumulate((0.0, *grown.values)))
-            for place in range(OPENING, len(grown.tokens) + 1):
-                likely = along[place - 1].topk(min(LAST, len(self.last)))
-                for value, column in zip(likely.values.tolist(), likely.indices.tolist(), strict=True):
-                    ended = (*grown.tokens[:place], int(self.last[column]))
-                    values[ended] = max(values.get(ended, float("-inf")), totals[place - 1] + value)
-        return sorted(values, key=values.__getitem__, reverse=True)[:TRIED]
+    def _least_left(self, groups: Sequence[Sequence[Tokens]]) -> list[Judged]:
+        """Of each group the sentence without which least is left."""
+        every = [tokens for group in groups for tokens in group]
+        products = self.batches.products(every)
+        judged = iter(zip(every, self.volume.gains(products), products, strict=True))
+        return [max(itertools.islice(judged, len(group)), key=lambda each: each[1]) for group in groups]
 
     def _finish(self) -> bool:
         """Exact recovery of what is left; whether that and all that was taken out is the whole update."""
+        if not self.volume.rank_shows:
+            return False
         for _ in range(EXACT):
             outcome = recover_decoder(self.model, Update(self._left(), self.gradient.manifest), self.budget, _silent)
             if not outcome.sentences or self.budget.over:
@@ -200,7 +186,7 @@ class Reading:
         if not outcome.complete:
             return False
         right = [tuple(each.tokens) for each in outcome.sentences if each.whole]
-        self.found.sentences.update(dict.fromkeys(right, 0.0))
+        self.found.sentences.update(dict.fromkeys(right, 1.0))
         self.found.proved = self._nothing_left([*self.volume.taken, *right])
         return True
 
@@ -214,12 +200,65 @@ class Reading:
 
     def _without(self, sentences: Sequence[Tokens]) -> Mapping[str, Tensor]:
         """The gradient without these sentences, of the matrices that are looked at."""
-        kept = {name: self.gradient.tensors[name] for name in self.names}
-        if not sentences:
-            return kept
-        own = gradient_of(self.model, sentences, self.names)
-        predicted = sum(len(tokens) - 1 for tokens in sentences)
-        return {name: tensor - self.volume.weight * predicted * own[name] for name, tensor in kept.items()}
+        own = self.taken.of(sentences)
+        return {name: self.gradient.tensors[name] - self.volume.weight * own[name] for name in self.names}
+
+
+class Sums:
+    """The gradients of sentences, each the sum over its predictions; what was made before is not made again."""
+
+    def __init__(self, model: TextModel, names: Sequence[str]) -> None:
+        self.model, self.names = model, names
+        parameters = model.parameters()
+        self._total = {name: torch.zeros_like(parameters[name]) for name in names}
+        self._summed: frozenset[Tokens] = frozenset()
+
+    def of(self, sentences: Collection[Tokens]) -> Mapping[str, Tensor]:
+        """The sum of some sentences."""
+        wanted = frozenset(sentences)
+        for rows, sign in ((wanted - self._summed, 1.0), (self._summed - wanted, -1.0)):
+            if rows:
+                predicted = sum(len(row) - 1 for row in rows)
+                for name, own in gradient_of(self.model, sorted(rows), self.names).items():
+                    self._total[name].add_(own, alpha=sign * predicted)
+        self._summed = wanted
+        return self._total
+
+
+def _openings(grown: Sequence[Grown]) -> list[list[Grown]]:
+    """Sentences that begin alike together, those for which most speaks first."""
+    waiting: dict[Tokens, list[Grown]] = defaultdict(list)
+    for each in grown:
+        if each.best.total > 0:
+            waiting[each.tokens[:OPENING]].append(each)
+    return list(waiting.values())
+
+
+def _new(alike: Sequence[Grown], told: Collection[Tokens]) -> bool:
+    """Whether most of a sentence is in no other."""
+    own = runs(alike[0].best.tokens)
+    return sum(run in told for run in own) <= TOLD * len(own)
+
+
+def _ended(alike: Sequence[Grown]) -> list[Tokens]:
+    """Sentences that begin alike with the ends that most speaks for, wherever they are, best first."""
+    values: dict[Tokens, float] = {}
+    for grown in alike[:TRIED]:
+        for tokens, value in grown.whole(OPENING):
+            values[tokens] = max(values.get(tokens, float("-inf")), value)
+    ranked = sorted(values, key=values.__getitem__, reverse=True)[:TRIED]
+    return [tokens for tokens in ranked if values[tokens] >= values[ranked[0]] - BELOW]
+
+
+def _other_ends(alike: Sequence[Grown], tokens: Tokens) -> list[Tokens]:
+    """A sentence with another last token, or with one more, as far as it was grown."""
+    found: dict[Tokens, float] = {}
+    for grown in alike:
+        for ended, value in grown.whole(OPENING):
+            other = len(ended) == len(tokens) and ended[:-1] == tokens[:-1] and ended != tokens
+            if other or ended[:-1] == tokens:
+                found[ended] = max(found.get(ended, float("-inf")), value)
+    return sorted(found, key=found.__getitem__, reverse=True)[:OTHERS]
 
 
 def crowded(model: TextModel, gradient: Update) -> bool:
@@ -233,12 +272,31 @@ def crowded(model: TextModel, gradient: Update) -> bool:
     return all(bool(whole.any()) for whole in volume.whole) and not volume.rank_shows
 
 
-def learned_in(model: TextModel, gradient: Update, rows: Sequence[Sequence[int]], seed: int) -> Judges | None:
+@dataclass(frozen=True)
+class Learned:
+    """What evidence is worth in updates of a kind, and prefixes of public text that are in none of them."""
+
+    judges: Judges
+    trust: Trust
+    prefixes: Sequence[Sequence[int]]
+
+
+def learned_in(
+    model: TextModel, gradient: Update, rows: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]], seed: int
+) -> Learned | None:
     """What evidence is worth in updates like this one, from the update that rows of public text make."""
     made = gradient_of(model, rows, held(model, gradient.tensors))
     attribution = Attribution(model, Update(made, gradient.manifest), noise=0.0)
-    levers = leverages(spots_of(model, made), made)
-    return learn(model, attribution, levers, rows, seed) if attribution.unit else None
+    if not attribution.unit:
+        return None
+    bag = torch.tensor(sorted({token for row in rows for token in row}), device=model.device)
+    usual = Usual.of(attribution, bag, prefixes)
+    judges = learn(attribution, leverages(spots_of(model, made), made), usual, bag, rows, seed)
+    if judges is None:
+        return None
+    groups = watched(model, made)
+    volume = Volume.of(model, made, groups, weight=1 / sum(len(row) - 1 for row in rows))
+    return Learned(judges, learned_trust(volume, Batches(model, groups), rows, bag.tolist(), seed), prefixes)
 
 
 def as_rich(rows: Sequence[Sequence[int]], distinct: int) -> Sequence[Sequence[int]]:
@@ -253,11 +311,6 @@ def as_rich(rows: Sequence[Sequence[int]], distinct: int) -> Sequence[Sequence[i
             return rows[:number]
         seen |= set(row)
     return rows
-
-
-def sure_of(tokens: Sequence[int], gain: float) -> float:
-    """How sure a sentence is that is not proved, by how much of each of its predictions is explained."""
-    return gain / (gain + len(tokens) - 1) if gain > 0 else 0.5
 
 
 def held(model: TextModel, tensors: Mapping[str, Tensor]) -> list[str]:

@@ -95,15 +95,22 @@ class Volume:
     _left: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     @staticmethod
-    def of(model: TextModel, tensors: Mapping[str, Tensor], groups: Sequence[Sequence[Part]]) -> Volume:
+    def of(
+        model: TextModel, tensors: Mapping[str, Tensor], groups: Sequence[Sequence[Part]], weight: float = 0.0
+    ) -> Volume:
         whole = [torch.cat([part.of(tensors[part.weight_name]).double() for part in group]) for group in groups]
-        made = Volume(whole, _sums=[torch.zeros_like(matrix) for matrix in whole])
+        made = Volume(whole, weight, _sums=[torch.zeros_like(matrix) for matrix in whole])
         made._settle()
         return made
 
     def gains(self, products: Sequence[Products]) -> list[float]:
         """How much smaller the volume is without each of some sentences: the larger, the surer it is in there."""
         return [_gain(self._inside(each), self.weight) for each in products]
+
+    def weakest(self, products: Sequence[Products]) -> list[float]:
+        """The same without a single token of each, that of which it falls least: below zero, it was hardly there."""
+        inside = [self._inside(each) for each in products]
+        return [float(torch.stack([_falls(own, self.weight) for own in each]).sum(dim=0).min()) for each in inside]
 
     def add(self, tokens: tuple[int, ...], products: Products) -> None:
         """Take a sentence out of what is left."""
@@ -184,6 +191,15 @@ def _gain(inside: Sequence[tuple[Tensor, Tensor]], weight: float) -> float:
         whole = torch.eye(2 * count, dtype=own.dtype, device=own.device) + torch.cat([upper, lower]) @ own
         total -= float(torch.linalg.slogdet(whole).logabsdet)
     return total
+
+
+def _falls(inside: tuple[Tensor, Tensor], weight: float) -> Tensor:
+    """How much smaller the volume is without each token of a sentence by itself."""
+    own, slopes = inside
+    count = len(slopes)
+    above, below, beside = own.diagonal()[:count], own.diagonal()[count:], own.diagonal(offset=count)
+    left = (1 - weight * beside).square() + weight**2 * below * (slopes.diagonal() - above)
+    return -left.abs().clamp_min(1e-300).log()
 
 
 def _near(count: int) -> range:

@@ -21,6 +21,8 @@ ROW_NOISE = 1e-6
 CLEAR_ROW = 6.0
 # The longest sentence looked for when nothing in the update shows it.
 LONGEST = 32
+# Where matrices of so many layers are full, of noise or of tokens, those of the others are.
+MOST_FULL = 3
 # Roles that see a layer's input.
 ATTENTION = ("query", "key", "value")
 
@@ -50,17 +52,28 @@ def total_tokens(update: Update, model: TextModel, sentences: int) -> int | None
     for roles in (("value", "ffn_in"), ("ffn_gate", "attention_out", "ffn_out"), ("query",), ("key",)):
         totals = [
             rank + _hidden(model, layer, role, sentences)
-            for layer, parts in enumerate(model.adapter.parts)
             for role in roles
-            if role in parts and (rank := _rank_of(update, model, layer, parts[role])) is not None
+            for layer, rank in _ranks(update, model, role)
         ]
         if totals:
             return max(totals) + sentences * _unseen(model)
     return None
 
 
-def _rank_of(update: Update, model: TextModel, layer: int, part: Part) -> int | None:
-    """The rank of a matrix that was sent, if it shows and if it counts all tokens."""
+def _ranks(update: Update, model: TextModel, role: str) -> Iterator[tuple[int, int]]:
+    """The layers whose matrices of a role show how many tokens there were, and their ranks."""
+    full = 0
+    for layer, parts in enumerate(model.adapter.parts):
+        matrix = _counting(update, model, layer, parts[role]) if role in parts and full < MOST_FULL else None
+        if matrix is not None:
+            rank = numerical_rank(matrix)
+            if 0 < rank < min(matrix.shape):
+                yield layer, rank
+            full += rank == min(matrix.shape)
+
+
+def _counting(update: Update, model: TextModel, layer: int, part: Part) -> Tensor | None:
+    """A matrix that was sent, if its rank counts all tokens."""
     # Where positions are not added, the first layer's inputs are the tokens alone, and repeated tokens show once.
     unmixed = (*ATTENTION, "ffn_in", "ffn_gate", "ffn_out") if model.adapter.parallel else ATTENTION
     repeats = layer == 0 and part.role in unmixed and model.adapter.positions is None
@@ -68,7 +81,7 @@ def _rank_of(update: Update, model: TextModel, layer: int, part: Part) -> int | 
     # A layer that runs several times has a dimension for every token and run.
     if carrier is None or repeats or model.adapter.shared or not shows_every_token(model, layer):
         return None
-    return _rank(carrier.matrix)
+    return carrier.matrix
 
 
 def _hidden(model: TextModel, layer: int, role: str, sentences: int) -> int:
@@ -135,12 +148,6 @@ def _splits(total: int, parts: int, low: int, high: int) -> Iterator[tuple[int, 
     each, more = divmod(total, parts)
     even = (each + 1,) * more + (each,) * (parts - more)
     return cheapest_compositions(even, lambda split: sum(n * n for n in split), least=low, most=high, unordered=True)
-
-
-def _rank(gradient: Tensor) -> int | None:
-    """The numerical rank, or None where no gap shows it."""
-    rank = numerical_rank(gradient)
-    return rank if 0 < rank < min(gradient.shape) else None
 
 
 def shortest_sentence(model: TextModel) -> int:

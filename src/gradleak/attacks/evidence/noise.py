@@ -7,6 +7,7 @@ import statistics
 import torch
 from torch import Tensor
 
+from gradleak.attacks.evidence.rows import row_noise
 from gradleak.attacks.spans.certify import attention_parts, joint_span
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -35,12 +36,15 @@ def noise_level(update: Update, model: TextModel) -> float:
 def added_noise(update: Update, model: TextModel) -> float:
     """The standard deviation of noise that was added to every entry of an update.
 
-    Where a batch has more tokens than a matrix has directions its spectrum ends nowhere, as with noise. But most
-    tokens are in no batch, so usual rows of the token embedding have no more than what was added.
+    Rows of the token embedding show it best: most tokens are in no batch. Where they do not, spectra may; but if a
+    batch has more tokens than a matrix has directions, its spectrum ends nowhere, as with noise. So usual rows have
+    no more than what was added.
     """
-    level = noise_level(update, model)
     table = update.tensors.get(model.adapter.parameter_of(model.adapter.token_embedding))
-    return level if table is None else min(level, float(table.norm(dim=1).median()) / table.shape[1] ** 0.5)
+    if table is None:
+        return noise_level(update, model)
+    root = table.shape[1] ** 0.5
+    return row_noise(table) / root or min(noise_level(update, model), float(table.norm(dim=1).median()) / root)
 
 
 def tail_level(sizes: Tensor, shape: torch.Size) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -13,7 +14,14 @@ from torch import Tensor
 from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.evidence.lengths import longest_sentence, total_tokens
 from gradleak.attacks.evidence.predicted import predicted_tokens
-from gradleak.attacks.evidence.rows import RowRule, leverages, predicted_rows, present_rows, standing_out
+from gradleak.attacks.evidence.rows import (
+    RowRule,
+    leverages,
+    predicted_rows,
+    present_rows,
+    rows_above_noise,
+    standing_out,
+)
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.reasons import Reason
 from gradleak.attacks.spans.candidates import fitting
@@ -45,6 +53,11 @@ class Tokens:
     scores: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, sentence: Sequence[int]) -> Tokens:
+        """Those of a sentence that was all of the batch."""
+        return cls(dict.fromkeys(sorted(set(sentence)), 1.0), dict(Counter(sentence)))
 
     def fields(self, model: TextModel, chosen: Sequence[int]) -> TokenFields:
         """The bag and the counts of some of them, under the tokenizer's names, as a reconstruction holds them."""
@@ -86,6 +99,8 @@ def tokens_of(
         else:
             sizes = embedding.norm(dim=1)
             scores.update({int(row): float(sizes[row] / sizes.max()) for row in rows})
+    elif (above := rows_above_noise(embedding)) is not None:
+        scores.update(dict.fromkeys(above.tolist(), 1.0))
     elif fit is None:
         levers = leverages(embedding)
         scores.update({int(row): float(levers[row]) for row in standing_out(levers, embedding.shape[1])})

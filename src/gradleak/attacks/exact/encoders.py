@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -11,8 +12,6 @@ from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import shortest_sentence
 from gradleak.attacks.evidence.predicted import predicted_tokens
-from gradleak.attacks.exact.anchored import MOST_STARTS as MOST_ANCHORED_STARTS
-from gradleak.attacks.exact.anchored import STARTS as ANCHORED_STARTS
 from gradleak.attacks.exact.anchored import AnchoredSearch, can_anchor, explains_rows
 from gradleak.attacks.exact.contribution import Evidence, find_contribution, without
 from gradleak.attacks.exact.flips import PROMISING, Energy, Frames, best_flips, descend
@@ -24,6 +23,7 @@ from gradleak.attacks.spans.certify import Certifier, attention_parts, carried, 
 from gradleak.attacks.spans.spans import Span
 from gradleak.attacks.spans.unmix import embedding_rows, read_only, unmix
 from gradleak.core.budget import Budget, Stopped
+from gradleak.models.float64 import rows_stand_alone
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -44,6 +44,10 @@ WHOLE = 0.998
 SPENT = 0.1
 # With more of the dimensions taken than this, sentences are looked for around single tokens first.
 CROWDED = 0.5
+# Rows of the token embedding are kept apart if fewer than this share of them moved.
+MOST_ROWS = 0.5
+# Rounds around all of these in vain until they are given up, and sentences after which the rest is solved anew.
+ANCHORED_ROUNDS, SOLVED_ANEW = 4, 8
 # Positions looked at when the update does not show how long sentences are.
 BLOCK = 24
 
@@ -64,7 +68,8 @@ def recover_encoder(
     with suppress(Stopped):  # in the middle of a round: what was recovered before it stands
         rounds.run(budget, show)
     bag = {token: 1.0 for sentence in rounds.recovered for token in sentence.tokens}
-    return Outcome(rounds.recovered, rounds.complete, {**rounds.bag, **bag}, rounds.reasons)
+    reasons = [] if rounds.complete else rounds.reasons
+    return Outcome(rounds.recovered, rounds.complete, {**rounds.bag, **bag}, reasons)
 
 
 class EncoderRecovery:
@@ -92,7 +97,13 @@ class EncoderRecovery:
         self.position_table = "" if adapter.positions is None else adapter.parameter_of(adapter.positions)
         wanted = {name for part in (*self.first, *self.mixed) for name in part.tensor_names}
         wanted |= {self.token_table, self.position_table, adapter.parts[0]["key"].weight_name}
-        self.left = {name: tensor.double() for name, tensor in update.tensors.items() if name in wanted}
+        # Of the token embedding only what moved: all of it in float64 would take more than the model.
+        self.read = self._read_rows()
+        self.left = {
+            name: (update.tensors[name][self.read] if name == self.token_table else update.tensors[name]).double()
+            for name in update.tensors
+            if name in wanted
+        }
         self.original = dict(self.left)
         self._exact: TextModel | None = None
         self.recovered: list[Recovered] = []
@@ -219,41 +230,47 @@ class EncoderRecovery:
     def _double(self) -> TextModel:
         """The model in float64: what is removed must be more exact than what is left."""
         if self._exact is None:
-            self._exact = self.model.to_float64()
+            few = len(self.read) < self.model.vocabulary_size
+            self._exact = self.model.to_float64(self._differentiated, self.read if few else None)
         return self._exact
+
+    @property
+    def _differentiated(self) -> set[str]:
+        """The parameters whose gradients are asked for, of single sentences."""
+        return set(self.left)
 
     def _search_anchored(self, budget: Budget, show: Callable[[str], None]) -> bool:
         """Look for sentences around tokens that occur once; whether some were found."""
-        starts, before = ANCHORED_STARTS, len(self.recovered)
         if self.tied or not self._anchoring:
             return False
-        while not budget.over and not self.complete:
-            found = self._anchored_round(starts, budget, show)
-            if not found:
-                starts *= 2
-            if starts > MOST_ANCHORED_STARTS:
-                break
+        tried, rounds, before = Counter[int](), 0, len(self.recovered)
+        while rounds < ANCHORED_ROUNDS and not budget.over and not self.complete:
+            found = self._anchored_round(tried, rounds > 0, budget, show)
+            rounds = 0 if found else rounds + 1
         return len(self.recovered) > before
 
-    def _anchored_round(self, starts: int, budget: Budget, show: Callable[[str], None]) -> bool:
-        """Whether some of all anchors led to a sentence; each found sentence is removed."""
+    def _anchored_round(self, tried: Counter[int], shaken: bool, budget: Budget, show: Callable[[str], None]) -> bool:
+        """Whether some anchors led to sentences, which are removed; after a few of them the rest is solved anew."""
         tokens, length = self._tokens(), self._longest()
         if length is None or len(tokens) + length >= self.model.width:
             return False
-        search = AnchoredSearch(self.model, self.left, tokens, length, self.generator)
+        rows = self.left[self.token_table][self._places(tokens)]
+        search = AnchoredSearch(self.model, self.left, tokens, rows, length, self.generator)
         before, read = len(self.recovered), set[int]()
-        for number, position, token in search.anchors() if search.usable else ():
-            if budget.over or self.complete:
+        for number, position, token in search.anchors(tried) if search.usable else ():
+            if budget.over or self.complete or len(self.recovered) >= before + SOLVED_ANEW:
                 break
-            if token not in read:
-                for sentence in search.around(number, position, starts, budget):
-                    if self._accept_by_rows(sentence, token):
-                        read |= set(sentence)
-                        show(self.model.decode(sentence))
+            if token in read:
+                continue
+            tried[token] += 1
+            for sentence in search.around(number, position, read, shaken, budget):
+                if self._accept_by_rows(sentence, token):
+                    read |= set(sentence)
+                    show(self.model.decode(sentence))
         return len(self.recovered) > before
 
     def _accept_by_rows(self, tokens: list[int], anchor: int) -> bool:
-        proof = explains_rows(self._double(), self.left, tokens, anchor)
+        proof = explains_rows(self._double(), self.left, tokens, int(self._places(torch.tensor(anchor))))
         if proof is None:
             return False
         own, certificate = proof
@@ -303,17 +320,30 @@ class EncoderRecovery:
         if self.token_table in self.left and self.position_table in self.left:
             first, table = self.model.adapter.family.first_position, self.left[self.token_table]
             places = self.left[self.position_table][first : first + fits.shape[1]]
-            return (table[tokens], places) if not self.tied else read_only(table, tokens, places)
+            return (table[self._places(tokens)], places) if not self.tied else read_only(table, tokens, places)
         matrices, _ = carried(self.left, self.first)
         return embedding_rows(span, matrices, first_inputs(self.model, tokens, fits.shape[1]), fits)
 
     def _tokens(self) -> Tensor:
         """The tokens of the batch where the token embedding shows them, else all, or those that fitted before."""
         if self.token_table in self.left and not self.tied:
-            return self._rows(self.token_table)
+            return self.read[self._rows(self.token_table)]
         if self.seen is not None:  # what is left of an update can hold no others
             return self.seen[0]
         return torch.arange(self.model.vocabulary_size, device=self.model.device)
+
+    def _read_rows(self) -> Tensor:
+        """The tokens whose rows of the token embedding are kept: those that moved, or all where most did."""
+        every = torch.arange(self.model.vocabulary_size, device=self.model.device)
+        table = self.update.tensors.get(self.token_table)
+        if table is None or self.tied or not rows_stand_alone(self.model):
+            return every
+        moved = (table != 0).any(dim=1).nonzero()[:, 0]
+        return moved if len(moved) < MOST_ROWS * len(every) else every
+
+    def _places(self, tokens: Tensor) -> Tensor:
+        """Where the rows of these tokens are among those that are kept."""
+        return torch.searchsorted(self.read, tokens.to(self.read))
 
     def _longest(self) -> int | None:
         if self.position_table not in self.left:

@@ -20,12 +20,14 @@ from gradleak.attacks.exact.growing import Prefix
 from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
-# Numbers of the gradients that are computed at once.
-AT_ONCE = 1 << 24
+# Numbers of the gradients that are computed at once: few enough to stay in a processor's cache.
+AT_ONCE = 1 << 19
+# Positions that show how much one weighs in the batch's mean.
+WEIGHED = 4
 # The best label must fit this many times better than the second best.
 CLEAR = 4.0
 # Labels are first looked at in so many random directions, and this many that are nearest there in all.
-DIRECTIONS, SHORTLIST = 64, 512
+DIRECTIONS, SHORTLIST = 16, 512
 # Rows of a head that are looked at at a time.
 ROWS = 16_384
 
@@ -40,18 +42,12 @@ class Ending:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """What the last matrix sees of a sentence, and its output gradients at positions with a known label.
+    """What the last matrix sees of a sentence and gives, and what the model makes of that: the states at the end."""
 
-    At the last position the output gradient is `expected` less the label's row of the head times `turn`. A row counts
-    by its slope: by how much the label's logit moves with what the head makes of the state, which is not one where
-    logits are capped or multiplied.
-    """
-
+    tokens: Tensor
     inputs: Tensor
-    output_gradients: Tensor
-    expected: Tensor
-    turn: Tensor
-    slopes: Tensor
+    output: Tensor
+    hidden: Tensor
 
 
 def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> list[Ending]:
@@ -66,15 +62,22 @@ def endings(model: TextModel, matrix: Tensor, prefixes: Sequence[Prefix]) -> lis
     # begin alike their positions are the same and only the sum of their output gradients shows.
     states = [prefix.states(model.adapter.positions is not None) for prefix in prefixes]
     alike = Counter(state for own in states for state in own)
-    single = torch.tensor([alike[state] == 1 for own in states for state in own[:-1]], dtype=torch.bool)
-    seen = torch.cat([own[:-1] for own in solved])[single]
-    wanted = torch.cat([sentence.output_gradients for sentence in sentences]).double()[single]
-    weight = _weight(seen, wanted) if len(wanted) else 1 / len(inputs)
-    head = model.module.get_output_embeddings().weight.detach()
-    return [
-        _ending(sentence.expected.double() - own[-1] / weight, head, sentence.slopes, sentence.turn)
-        for sentence, own in zip(sentences, solved, strict=True)
-    ]
+    places = [(n, at) for n, own in enumerate(states) for at, state in enumerate(own[:-1]) if alike[state] == 1]
+    # Positions at which nothing is predicted have next to no gradient, so those with most are looked at.
+    most = sorted(places, key=lambda place: -float(solved[place[0]][place[1]].norm()))[:WEIGHED]
+    chosen = {n: [at for m, at in most if m == n] for n, _ in most}
+    seen = [solved[n][at] for n, at in chosen.items()]
+    wanted = [_output_gradients(model, sentences[n], at) for n, at in chosen.items()]
+    weight = _weight(torch.cat(seen), torch.cat(wanted).double()) if wanted else 1 / len(inputs)
+    return [_ending(model, sentence, own[-1] / weight) for sentence, own in zip(sentences, solved, strict=True)]
+
+
+def _output_gradients(model: TextModel, sentence: _Sentence, positions: list[int]) -> Tensor:
+    """The gradients of the losses at some positions, each by what the last matrix gives there."""
+    labels = sentence.tokens[[position + 1 for position in positions]]
+    losses = F.cross_entropy(model.output_logits(sentence.hidden[positions]), labels, reduction="sum")
+    (gradients,) = torch.autograd.grad(losses, sentence.output, retain_graph=True)
+    return gradients.flatten(0, -2)[positions]
 
 
 def _back_at_the_last(last: Tensor, output: Tensor, rows: Tensor) -> Tensor:
@@ -95,12 +98,24 @@ def _weight(seen: Tensor, wanted: Tensor) -> float:
     return float(along[predicted].sum() / alone[predicted].sum())
 
 
-def _ending(wanted: Tensor, head: Tensor, slopes: Tensor, turn: Tensor) -> Ending:
-    """The label whose row of the head, seen through the last norm, is the wanted vector."""
-    wanted, labels = wanted.to(head), torch.arange(len(head), device=head.device)
+def _ending(model: TextModel, sentence: _Sentence, seen: Tensor) -> Ending:
+    """The label that makes the output gradient at the last position what was seen.
+
+    That is what all labels expected make it, less the label's row of the head as it comes back through the last norm.
+    A row counts by its slope: by how much the label's logit moves with what the head makes of the state, which is not
+    one where logits are capped or multiplied.
+    """
+    head, last, output = model.module.get_output_embeddings().weight.detach(), sentence.hidden[-1], sentence.output
+    eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
+    turn = torch.cat([_back_at_the_last(last, output, rows) for rows in eye.split(max(1, AT_ONCE // output.numel()))])
+    with torch.no_grad():
+        logits = model.output_logits(last)
+        slopes = model.logit_slopes(logits)
+        expected = (logits.softmax(dim=0) * slopes) @ head @ turn
+    wanted = (expected.double() - seen).to(head)
+    labels = torch.arange(len(head), device=head.device)
     if len(head) > SHORTLIST:  # turning a whole head would cost more than all the rest of the attack
-        generator = torch.Generator().manual_seed(0)
-        some = torch.randn(len(wanted), DIRECTIONS, generator=generator).to(head)
+        some = torch.randn(len(wanted), DIRECTIONS, generator=torch.Generator().manual_seed(0)).to(head)
         near = _distances(head, slopes, turn @ some, wanted @ some)
         labels = near.topk(SHORTLIST, largest=False).indices.sort().values
     best = _distances(head[labels], slopes[labels], turn, wanted).topk(2, largest=False)
@@ -110,7 +125,7 @@ def _ending(wanted: Tensor, head: Tensor, slopes: Tensor, turn: Tensor) -> Endin
 def _distances(head: Tensor, slopes: Tensor, turn: Tensor, wanted: Tensor) -> Tensor:
     """How far the rows of a head, turned, are from a vector."""
     parts = zip(head.split(ROWS), slopes.split(ROWS), strict=True)
-    return torch.cat([((rows * slope[:, None]) @ turn - wanted).norm(dim=1) for rows, slope in parts])
+    return torch.cat([((rows @ turn) * slope[:, None] - wanted).norm(dim=1) for rows, slope in parts])
 
 
 def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
@@ -130,14 +145,4 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
             hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]
     finally:
         handle.remove()
-    output, head = caught["output"], model.module.get_output_embeddings()
-    losses = F.cross_entropy(model.output_logits(hidden[:-1]), ids[0, 1:], reduction="sum")
-    (output_gradients,) = torch.autograd.grad(losses, output, retain_graph=True)
-    last = hidden[-1]
-    eye = torch.eye(len(last), dtype=last.dtype, device=last.device)
-    turn = torch.cat([_back_at_the_last(last, output, rows) for rows in eye.split(max(1, AT_ONCE // output.numel()))])
-    with torch.no_grad():
-        logits = model.output_logits(last)
-        slopes = model.logit_slopes(logits)
-        expected = (logits.softmax(dim=0) * slopes) @ head.weight @ turn
-    return _Sentence(caught["inputs"], output_gradients.flatten(0, -2)[:-1], expected, turn, slopes)
+    return _Sentence(ids[0], caught["inputs"], caught["output"], hidden)

@@ -110,6 +110,14 @@ class EstimatedRecovery(EncoderRecovery):
         self.removed: dict[str, Tensor] = {}
         self._fit: Fit | None = None
 
+    def _read_rows(self) -> Tensor:
+        """All: rows that did not move have errors too."""
+        return torch.arange(self.model.vocabulary_size, device=self.model.device)
+
+    @property
+    def _differentiated(self) -> set[str]:
+        return set(self.left) | {part.weight_name for group in self.groups for part in group}
+
     def _prepare(self) -> None:
         """Fits take time, so they are made within the budget."""
 

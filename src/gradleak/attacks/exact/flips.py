@@ -25,7 +25,7 @@ PROMISING = 1e-5
 # Flips of a sentence tried exactly in a step.
 FLIPS = 16
 STEPS = 60
-CHUNK = 512
+CHUNK = 256
 
 # What is tried of (rows, positions) picks in a step, (rows, tries, positions); the last is which rows they are.
 Tries = Callable[["Energy", "Frames", Tensor, Tensor], Tensor]

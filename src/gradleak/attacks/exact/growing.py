@@ -19,6 +19,7 @@ from gradleak.attacks.spans.certify import Place
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget, Stopped
+from gradleak.models.adapter import Part
 from gradleak.models.masks import Sees
 from gradleak.models.text import TextModel
 
@@ -34,6 +35,8 @@ ENDLESS = 16
 MOST_PREFIXES = 4096
 # Candidates that stand side by side after a prefix: each makes the attention of all larger.
 SIDE_BY_SIDE = 1024
+# Tokens of prefixes and candidates up to which all places are looked at in one pass: a second costs more than these.
+FEW = 96
 # Where any token may stand anywhere, so many that the model finds likeliest are tried first.
 LIKELIEST = 1024
 
@@ -120,7 +123,7 @@ class Growth:
                 break
             best = max(alive, key=lambda prefix: len(prefix.tokens))
             show(self.model.decode(best.tokens))
-            self.overflow = len(alive) > MOST_PREFIXES
+            self.overflow = self.overflow or len(alive) > MOST_PREFIXES
         return self._without_runs(whole + alive)
 
     def _without_runs(self, prefixes: list[Prefix]) -> list[Prefix]:
@@ -191,14 +194,20 @@ class Growth:
 
     def _fitting(self, prefixes: list[Prefix], bag: Tensor) -> list[Prefix]:
         """The prefixes of the same start and length, each with another token of the bag where that fits."""
-        first, *others = self.tests
-        fit = torch.cat([first(self._mixed_states(prefixes, part)) for part in bag.split(SIDE_BY_SIDE)], dim=1)
-        pairs = fit.nonzero().tolist()
+        few = len(prefixes) * (len(prefixes[0].tokens) + len(bag)) <= FEW
+        at_once = len(self.tests) if few else 1
+        tests, others = self.tests[:at_once], self.tests[at_once:]
+        mixed = [place.part for place in self.spans.mixed[:at_once]]
+        parts = []
+        for some in bag.split(SIDE_BY_SIDE):
+            states = self._states_after(prefixes, some, mixed)
+            parts.append(torch.stack([test(seen) for test, seen in zip(tests, states, strict=True)]).all(dim=0))
+        pairs = torch.cat(parts, dim=1).nonzero().tolist()
         longer = [Prefix(prefixes[i].start, (*prefixes[i].tokens, int(bag[j]))) for i, j in pairs]
         if not others or not longer:
             return longer
         kept: list[Prefix] = []
-        probe = Probe(self.model, [place.part for place in self.spans.mixed[1:]])
+        probe = Probe(self.model, [place.part for place in self.spans.mixed[at_once:]])
         for part in _split(longer, max(1, CHUNK // len(longer[0].tokens))):
             ids = torch.tensor([prefix.tokens for prefix in part], device=self.model.device)
             with torch.no_grad():
@@ -207,8 +216,8 @@ class Growth:
             kept += [prefix for prefix, fit in zip(part, fits.tolist(), strict=True) if fit]
         return kept
 
-    def _mixed_states(self, prefixes: list[Prefix], bag: Tensor) -> Tensor:
-        """What the part after the attention sees of each token after each prefix, (prefixes, tokens, width).
+    def _states_after(self, prefixes: list[Prefix], bag: Tensor, parts: Sequence[Part]) -> list[Tensor]:
+        """What parts see of each token after each prefix, (prefixes, tokens, width) each.
 
         All tokens stand side by side after the same prefix, at the same position, and see it and themselves only.
         """
@@ -216,12 +225,13 @@ class Growth:
         before = torch.tensor([prefix.tokens for prefix in prefixes], dtype=torch.long, device=self.model.device)
         ids = torch.cat([before.view(len(prefixes), length), bag.expand(len(prefixes), -1)], dim=1)
         total = ids.shape[1]
-        places = torch.arange(total, device=ids.device).clamp_max(length)
+        positions = torch.arange(total, device=ids.device).clamp_max(length)
         sees = torch.ones(total, total, dtype=torch.bool, device=ids.device).tril()
-        sees[length:, length:] = torch.eye(len(bag), dtype=torch.bool, device=ids.device)
-        probe = Probe(self.model, [self.spans.mixed[0].part])
+        sees[length:, length:] = torch.eye(total - length, dtype=torch.bool, device=ids.device)
+        probe = Probe(self.model, parts)
         with torch.no_grad():
-            return probe(input_ids=ids, mask=Sees(sees, places), position_ids=(start + places)[None])[0][:, length:]
+            seen = probe(input_ids=ids, mask=Sees(sees, positions), position_ids=(start + positions)[None])
+        return [states[:, length:] for states in seen]
 
 
 def _places(ids: Tensor, start: int) -> Tensor:

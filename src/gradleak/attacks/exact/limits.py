@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -61,14 +62,24 @@ def rank_hidden(update: Update, model: TextModel, parts: Sequence[Part]) -> Reas
     if most is not None and most <= limit - least_outside(matrix.shape[1]):
         numbers["most"] = most
     if update.local_steps > 1:
-        numbers["standing"] = int((sizes > _rounding(update, model, carrier)).sum())
+        numbers["standing"] = int((sizes > rounding_edge(update, model, carrier)).sum())
     return Reason(kind="no-gap", about=carrier.name, numbers=numbers)
 
 
-def _rounding(gradient: Update, model: TextModel, carrier: Carrier) -> float:
+def rounding_edge(gradient: Update, model: TextModel, carrier: Carrier) -> float:
     """The largest singular value that rounding alone gives the gradient of weights that local steps moved."""
     rule = gradient.manifest.client
     rates = rule.rates(gradient.sentences_per_client)
     gaps = spacing(trained(model.parameters()[carrier.name], rule))
     error = float((gaps.square().mean() * len(rates) / 12).sqrt()) / max(sum(gradient_weights(rule, rates)), 1e-300)
     return error * sum(side**0.5 for side in carrier.matrix.shape)
+
+
+def coherence(gradient: Update) -> float:
+    """How many times larger that may be, as mini-batches come round again.
+
+    A weight lies on the grid of its precision, so a step of the same size is rounded the same way every time: errors
+    of steps that hardly change add up over epochs, and those of different mini-batches only are independent.
+    """
+    steps = [str(parts) for parts in gradient.manifest.client.mini_batches(gradient.sentences_per_client)]
+    return float((sum(times**2 for times in Counter(steps).values()) / len(steps)) ** 0.5)

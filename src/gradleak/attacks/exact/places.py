@@ -65,14 +65,21 @@ def telling(model: TextModel, places: Sequence[Place], tokens: Tensor, start: in
     return []
 
 
-def made_up_states(model: TextModel, parts: Sequence[Part], tokens: Tensor, start: int = 0) -> list[Tensor]:
+def made_up_states(
+    model: TextModel,
+    parts: Sequence[Part],
+    tokens: Tensor,
+    start: int = 0,
+    count: int = MADE_UP,
+    length: int = MADE_UP_TOKENS,
+) -> list[Tensor]:
     """What the parts, in the order they run, see last of prefixes of these tokens in any order: (prefixes, width).
 
     Next to none of them is the beginning of a sentence.
     """
     draw, among = random.Random(0), tokens.tolist()
-    ids = torch.tensor([draw.choices(among, k=MADE_UP_TOKENS) for _ in range(MADE_UP)], device=model.device)
-    where = torch.arange(start, start + MADE_UP_TOKENS, device=ids.device)[None]
+    ids = torch.tensor([draw.choices(among, k=length) for _ in range(count)], device=model.device)
+    where = torch.arange(start, start + length, device=ids.device)[None]
     with torch.no_grad():
         states = Probe(model, parts)(input_ids=ids, mask=torch.ones_like(ids), position_ids=where)
     return [seen[:, -1] for seen in states]

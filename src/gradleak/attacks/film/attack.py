@@ -27,6 +27,7 @@ from gradleak.attacks.film.first_token import FirstTokenRepair
 from gradleak.attacks.film.readers import ModelReader, UpdateReader
 from gradleak.attacks.film.rearrange import Score, rearranged
 from gradleak.attacks.film.sentence_bounds import end_tokens, first_tokens
+from gradleak.attacks.film.single import Single, SingleReading, output_rows
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
@@ -44,6 +45,10 @@ OPENING = 3
 ENOUGH = 1.5
 # Sentences are taken to be this many times shorter or longer than usual at most; less if there is only one sentence.
 SPREAD, ALONE = 2.0, 1.15
+# What a sentence that made a noisy update alone explains of it at least; of a batch of two either explains less.
+ALONE_EXPLAINS = 0.8
+# Beams and first tokens of its search, at most: what is explained decides nearly every step.
+ALONE_BEAMS, ALONE_FIRST = 16, 4
 # Rounds in a row without a new sentence after which there is no other.
 IDLE = 3
 
@@ -113,12 +118,38 @@ class Film(Attack):
         # An expected end leaves hardly a trace, so ends are always tried.
         ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
         bag = torch.tensor(sorted({*content, *ends}), device=model.device)
+        alone = self._alone(attribution, gradient, content, _never_predicted(first, tokens.counts), budget, progress)
+        if alone is not None:
+            if alone.whole:  # then the tokens are known too
+                tokens, content = Tokens.of(alone.tokens), model.content(sorted(set(alone.tokens)))
+            return _reconstruction(model, tokens, content, [(alone.tokens, alone.explained)], budget)
         grown = self._rounds(model, attribution, bag, first, tokens.counts, budget, progress)
         if attribution is None:
             judged = self._by_prior(model, grown, content, generator)
         else:
             judged = self._by_update(attribution, grown, content, first, generator)
         return _reconstruction(model, tokens, content, judged, budget)
+
+    def _alone(
+        self,
+        attribution: Attribution | None,
+        gradient: Update,
+        bag: Sequence[int],
+        first: Sequence[int],
+        budget: Budget,
+        progress: Progress,
+    ) -> Single | None:
+        """The sentence behind a noisy update, if it explains enough of it to have made it alone."""
+        if attribution is None or not attribution.noise or gradient.known.size not in (None, 1):
+            return None
+        model, options = attribution.model, self.options
+        if output_rows(model) not in gradient.tensors:
+            return None
+        length = min(options.length, model.max_length)
+        settings = BeamSettings(min(options.beams, ALONE_BEAMS), 0, length, WEIGHT)  # ". . ." is usual
+        reading = SingleReading(attribution, gradient, bag, settings, budget, _show_in(progress, 0, model))
+        found = reading.read(first[: min(options.groups, ALONE_FIRST)])
+        return found if found is not None and found.explained >= ALONE_EXPLAINS else None
 
     def _rounds(
         self,

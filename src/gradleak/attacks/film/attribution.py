@@ -71,9 +71,10 @@ class Attribution:
         self.model = model
         self.first = count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
         self.moved = upper_layers(model, self.first, update.tensors)
-        # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
-        self.span = joint_span(update.tensors, attention_parts(model, self.first))
         self.noise = added_noise(update, model) if noise is None else noise
+        # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
+        # Noise turns a span, by how much is not known.
+        self.span = None if self.noise else joint_span(update.tensors, attention_parts(model, self.first))
         # What the batch's own tokens score on average; 0 if the update holds nothing of these layers.
         self.unit = self._step(update)
 

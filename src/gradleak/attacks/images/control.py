@@ -15,6 +15,7 @@ from gradleak.updates.update import Update
 
 class ImageControl(ImageAttack):
     name = "control"
+    reads = False
     summary = "no attack: the mean auxiliary image, the best guess by MSE with no look at the update; else plain grey"
 
     def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from gradleak.attacks.base import Attack, AttackContext, Keep, Reconstruction
@@ -16,6 +16,7 @@ from gradleak.attacks.evidence.defended import Seen, surviving, what_shows
 from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge, gather
 from gradleak.attacks.evidence.signal_fractions import signal_fractions
+from gradleak.attacks.search.noisy import likelier, noise_to_judge_by
 from gradleak.attacks.search.optimise import MatchingSearch
 from gradleak.attacks.search.options import MatchingOptions
 from gradleak.core.budget import Budget, Stopped
@@ -69,6 +70,25 @@ class MatchingAttack(Attack):
         return self.options.prior
 
     def run(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
+        levels = [noise_to_judge_by(update, model) if self.options.adapt else 0.0 for update in updates]
+        noisy = [number for number, level in enumerate(levels) if level > 0]
+        if not noisy:
+            return self._match(updates, model, context)
+        answers = self._match(updates, model, context.with_budget(context.budget.part(0.5)))
+        # To weigh parameters by their noise is a guess at what helps. The likelihood of what is found is none.
+        ignoring = type(self)(self.options.model_copy(update={"adapt": False}))
+        if context.budget.over:
+            return answers
+        silent = replace(context.for_updates(noisy), keep=lambda *_, **__: None, budget=context.budget.part(0.8))
+        without = ignoring._match([updates[number] for number in noisy], model, silent)
+        for number, other in zip(noisy, without, strict=True):
+            if context.budget.over:  # to compare them takes time too
+                break
+            answers[number] = likelier([answers[number], other], updates[number], model, levels[number])
+            context.keep(number, answers[number], final=True)
+        return answers
+
+    def _match(self, updates: Sequence[Update], model: TextModel, context: AttackContext) -> list[Reconstruction]:
         cases = [self._case(*each, model) for each in zip(updates, context.seeds, strict=True)]
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, case in enumerate(cases):

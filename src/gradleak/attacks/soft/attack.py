@@ -14,7 +14,7 @@ from pydantic import Field
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
 from gradleak.attacks.crowded.reading import Read as CrowdedRead
 from gradleak.attacks.crowded.reading import Reading as CrowdedReading
-from gradleak.attacks.crowded.reading import as_rich, crowded, learned_in, sure_of
+from gradleak.attacks.crowded.reading import as_rich, crowded, learned_in
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.reasons import Reason, reason_fields
 from gradleak.attacks.soft.background import Background, background, spots_of
@@ -35,6 +35,10 @@ from gradleak.updates.update import Update
 
 # Public sentences that show what states look like; tokens of rehearsed ones at most.
 PUBLIC, LONGEST = 100, 40
+# Public sentences after whose prefixes it is seen how much of a crowded update anything explains.
+PREFIXES = 12
+# How sure a sentence of a crowded update must be to be given without proof.
+GIVEN = 0.5
 # The share of the time that learning what evidence is worth may take.
 REHEARSAL_SHARE = 0.4
 # Of it, the share for learning how gradients spread.
@@ -185,10 +189,11 @@ class Soft(Attack):
         key = ("crowded", *self._kind(gradient, model, sentences))
         if key not in _LEARNED:
             rows = public_rows(model, 2 * sentences, SEED + 1, most=LONGEST, progress=progress)
-            judges = learned_in(model, gradient, as_rich(rows, len(content)), SEED)
-            if judges is None:
+            prefixes = public_rows(model, PREFIXES, SEED + 2, most=LONGEST)
+            learned = learned_in(model, gradient, as_rich(rows, len(content)), prefixes, SEED)
+            if learned is None:
                 return _reconstruction(model, tokens, content, Read(), budget, [Reason(kind="states-missing")])
-            _LEARNED.put(key, judges)
+            _LEARNED.put(key, learned)
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
         reading = CrowdedReading(
             model,
@@ -328,13 +333,12 @@ def _reconstruction(
 def _of_crowd(
     model: TextModel, tokens: Tokens, content: Sequence[int], found: CrowdedRead, budget: Budget
 ) -> Reconstruction:
-    sentences = [
-        _sentence(model, ids, 1.0 if found.proved else sure_of(ids, gain), certified=found.proved)
-        for ids, gain in found.sentences.items()
-    ]
+    likeliest = sorted(found.sentences.items(), key=lambda each: -each[1])
+    given = {ids: 1.0 if found.proved else sure for ids, sure in likeliest if found.proved or sure >= GIVEN}
+    sentences = [_sentence(model, ids, sure, certified=found.proved) for ids, sure in given.items()]
     return Reconstruction(
         sentences=sentences,
-        lengths=[len(ids) for ids in found.sentences] or None,
+        lengths=[len(ids) for ids in given] or None,
         **tokens.fields(model, content),
         found=["bag", *(["lengths"] if sentences else [])],
         **reason_fields([*tokens.reasons, *([] if found.proved else [Reason(kind="gradient-left")])]),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.soft.background import Background
-from gradleak.attacks.soft.coefficients import Coefficients, solvable
+from gradleak.attacks.soft.coefficients import Coefficients, portions, solvable
 from gradleak.attacks.soft.continuations import branches, usual_scores
 from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.judge import Judge, learn, untaught
@@ -29,6 +29,9 @@ WRONG, AFTER_NONSENSE = 12, 2
 # that it liked best after each prefix count as wrong.
 ASTRAY, LONG, LIKED = 6, 5, 3
 
+# Tokens that go through the model, there and back, at once: adding up all weights' gradients costs as much.
+AT_ONCE = 512
+
 Rows = Sequence[Sequence[int]]
 Distort = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
@@ -39,12 +42,13 @@ def gradient_of(model: TextModel, rows: Rows, names: Sequence[str]) -> dict[str,
     wanted = [parameters[name] for name in names]
     predicted = sum(len(row) - 1 for row in rows)
     total = [torch.zeros_like(weight) for weight in wanted]
-    for row in rows:  # one by one: padding costs more than it saves
-        batch = model.pad([row])
-        loss = model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * (len(row) - 1) / predicted
-        for own, gradient in zip(total, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True):
+    for some in portions(rows, AT_ONCE):
+        batch = model.pad([rows[number] for number in some])
+        own = sum(len(rows[number]) - 1 for number in some)
+        loss = model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * own / predicted
+        for whole, gradient in zip(total, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True):
             if gradient is not None:
-                own += gradient
+                whole += gradient
     return dict(zip(names, total, strict=True))
 
 

@@ -15,8 +15,9 @@ from gradleak.models.text import TextModel
 # Inputs are first tested against this many random directions of the complement, which most fail at once.
 SCREEN = 16
 SCREEN_LIMIT = 0.05
-# Inputs computed at a time, and the numbers that they may have together: embedding them takes five times that.
-CHUNK, NUMBERS = 60_000, 1 << 23
+# Inputs computed at a time, and the numbers that they may have together: embedding them takes five times that, which
+# is to stay in a processor's cache.
+CHUNK, NUMBERS = 60_000, 1 << 20
 
 
 def first_inputs(model: TextModel, tokens: Tensor, length: int, start: int = 0) -> Tensor:
@@ -44,7 +45,7 @@ def fitting(
             break
         inputs = first_inputs(model, tokens[rows], length, start)
         # An embedding of zeros, such as that of a token that also pads, is in every span.
-        fits[rows] = test(inputs) | (inputs == 0).all(dim=-1)
+        fits[rows] = test(inputs) | (inputs.norm(dim=-1) == 0)
     return fits
 
 
@@ -54,13 +55,13 @@ class Membership:
     def __init__(self, span: Span) -> None:
         generator = torch.Generator().manual_seed(0)
         mix = torch.randn(len(span.complement), SCREEN, generator=generator, dtype=torch.float64)
-        self.span = span
+        self.span, self.rough = span, max(SCREEN_LIMIT, 2 * (span.reach or 0.0))
         screen = span.complement.T @ (mix.to(span.complement) / SCREEN**0.5)
         self.screen = (screen if span.map is None else span.map.to(screen).T @ screen).float()
 
     def __call__(self, states: Tensor) -> Tensor:
         sizes = states.norm(dim=-1) if self.span.map is None else (states @ self.span.map.to(states).T).norm(dim=-1)
-        near = (states @ self.screen.to(states)).norm(dim=-1) < SCREEN_LIMIT * sizes
+        near = (states @ self.screen.to(states)).norm(dim=-1) < self.rough * sizes
         kept = states[near]
         return near.masked_scatter(near, self.span.distances(kept) <= self.span.limits(kept))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span, least_outside, span_of
-from gradleak.models.adapter import Part
+from gradleak.models.adapter import Carrier, Part
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -25,6 +25,13 @@ class Place(NamedTuple):
 
     part: Part
     span: Span
+
+
+class Rounding(NamedTuple):
+    """The largest singular value that rounding gives a matrix at least, and how many times that at most."""
+
+    edge: Callable[[Carrier], float]
+    most: float
 
 
 @dataclass(frozen=True)
@@ -58,19 +65,23 @@ def mixing_parts(model: TextModel, layer: int) -> list[Part]:
     return [parts[role] for role in roles if role in parts]
 
 
-def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
-    """The gradients of these parts of the same input that an update holds, and the map they see it through."""
+def carriers(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> list[Carrier]:
+    """The tensors of an update that show what these parts of the same input see, all through the same map."""
     found = ((part, part.carrier(tensors)) for part in parts)
     # LoRA's factors of a fused matrix are those of all its parts, and twice the same would look like a lack of rank.
     unlike = {(c.name, part.block if c.name == part.weight_name else None): c for part, c in found if c is not None}
-    carriers = list(unlike.values())
-    plain = [carrier.matrix for carrier in carriers if carrier.map is None]
-    if plain or not carriers:
-        return plain, None
+    plain = [carrier for carrier in unlike.values() if carrier.map is None]
+    if plain or not unlike:
+        return plain
     # Seen through different maps they cannot be joined: the widest shows most, and of equal widths the last, which
     # for attention is the value: it sees every token.
-    widest = max(reversed(carriers), key=lambda carrier: carrier.matrix.shape[1])
-    return [widest.matrix], widest.map
+    return [max(reversed(unlike.values()), key=lambda carrier: carrier.matrix.shape[1])]
+
+
+def carried(tensors: Mapping[str, Tensor], parts: Sequence[Part]) -> tuple[list[Tensor], Tensor | None]:
+    """The gradients of these parts of the same input that an update holds, and the map they see it through."""
+    found = carriers(tensors, parts)
+    return [carrier.matrix for carrier in found], found[0].map if found else None
 
 
 def joint_span(
@@ -79,12 +90,20 @@ def joint_span(
     before: Span | None = None,
     narrow: bool = False,
     outside: int | None = None,
-    wide: bool = False,
+    rounding: Rounding | None = None,
 ) -> Span | None:
-    """The span of what these parts of the same input see, from those of them that an update holds."""
-    matrices, seen_through = carried(tensors, parts)
-    span = span_of(matrices, before, narrow, outside, wide) if matrices else None
-    return None if span is None else dataclasses.replace(span, map=seen_through)
+    """The span of what these parts of the same input see, from those of them that an update holds.
+
+    `rounding` is what local steps left, over which inputs drifted.
+    """
+    found = carriers(tensors, parts)
+    if not found:
+        return None
+    edges, most = None, 1.0
+    if rounding is not None:
+        edges, most = [rounding.edge(carrier) for carrier in found], rounding.most
+    span = span_of([carrier.matrix for carrier in found], before, narrow, outside, edges, most)
+    return None if span is None else dataclasses.replace(span, map=found[0].map)
 
 
 def input_span(

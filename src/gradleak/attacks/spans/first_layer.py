@@ -53,8 +53,10 @@ class Anchor(NamedTuple):
 class FirstLayer:
     """The sums of output gradients by token and by position, and keys and values of all tokens everywhere."""
 
-    def __init__(self, model: TextModel, tensors: Mapping[str, Tensor], tokens: Tensor, length: int) -> None:
-        """`tokens` are all that the batch has, `length` how many positions it uses."""
+    def __init__(
+        self, model: TextModel, tensors: Mapping[str, Tensor], tokens: Tensor, rows: Tensor, length: int
+    ) -> None:
+        """`tokens` are all that the batch has, `rows` their embeddings' gradients, `length` the positions it uses."""
         adapter = model.adapter
         norm = adapter.embedding_norm
         assert adapter.positions is not None
@@ -83,7 +85,7 @@ class FirstLayer:
         self.solved = independent and left < MOST_LEFT
         self.by_token = [each[: len(tokens)] for each in solved]
         self.by_position = [each[len(tokens) : len(tokens) + length] for each in solved]
-        self.rows = tensors[adapter.parameter_of(adapter.token_embedding)][tokens].double()
+        self.rows = rows.double()
         self.position_rows = tensors[adapter.parameter_of(adapter.positions)][first : first + length].double()
         self.matrices = [_weight(part) for part in parts]
         self.queries, self.keys, self.values = (

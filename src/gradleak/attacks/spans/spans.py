@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gradleak.attacks.spans.low_rank import low_rank
+
 # The singular values end where the next is smaller by this factor and small against the first.
 GAP = 10.0
 SMALL = 1e-4
@@ -87,7 +89,8 @@ def span_of(
     before: Span | None = None,
     narrow: bool = False,
     outside: int | None = None,
-    wide: bool = False,
+    edges: Sequence[float] | None = None,
+    most: float = 1.0,
 ) -> Span | None:
     """The span of the rows of several (outputs, inputs) gradients of the same input; None if its rank does not show.
 
@@ -96,23 +99,29 @@ def span_of(
     the same matrices before something was taken out of them, its scales and its noise still hold. What was taken out
     leaves rounding of its own, above the noise; `narrow` cuts it off at the largest fall, and perhaps a weak
     input with it. `outside` is the fewest dimensions that must be left outside; fewer than usual serve only those
-    who measure how often wrong states fit (`chance.py`). `wide` takes whatever stands above rounding, where inputs
-    that drifted leave no gap.
+    who measure how often wrong states fit (`chance.py`). Inputs that drifted leave no gap: `edges` are the largest
+    singular values that rounding gives each matrix at least, by which it is then scaled; at `most` they are so many
+    times larger, which the lower end of the spectrum shows. Whatever stands above is span.
 
     >>> inputs, output_gradients = torch.randn(3, 8).double(), torch.randn(20, 3).double()
     >>> span = span_of([output_gradients @ inputs])
     >>> span.rank, bool(span.distances(inputs).max() < 1e-6), bool(span.distances(torch.randn(8)) > 1e-3)
     (3, True, True)
     """
-    scales = tuple(float(m.double().norm()) for m in matrices) if before is None else before.scales
+    scales = _scales(matrices, edges) if before is None else before.scales
     scaled = [m.double() / scale for m, scale in zip(matrices, scales, strict=True) if scale > 0]
     if not scaled:
         return None
     stacked = torch.cat(scaled)
     rows, width = stacked.shape
+    few = low_rank(stacked, _end) if before is None and edges is None else None
+    if few is not None:
+        noise = few.left / ((rows - len(few.sizes)) * (width - len(few.sizes))) ** 0.5
+        return _span(few.directions, few.sizes, noise, few.following, scales)
     sizes, directions = _decompose(stacked)
-    if wide:
-        end: int | None = min(_standing(sizes, rows, width), width - width // DRIFT_LEAVES)
+    if edges is not None:
+        least = _edge([len(matrix) for matrix in scaled], width)
+        end: int | None = min(_standing(sizes, rows, width, least, most), width - width // DRIFT_LEAVES)
     elif before is None:
         end = _end(sizes, float(sizes[0]))
     else:
@@ -124,8 +133,13 @@ def span_of(
         return None
     noise = float((sizes[end:].square().sum() / max(1, (rows - end) * left)).sqrt())
     noise = noise if before is None else max(noise, before.noise)
-    gap = float(sizes[end - 1] / sizes[end].clamp_min(1e-300))
-    return Span(directions[:end], directions[end:], sizes[:end], noise, gap, scales)
+    return _span(directions, sizes[:end], noise, float(sizes[end]), scales)
+
+
+def _span(directions: Tensor, sizes: Tensor, noise: float, following: float, scales: tuple[float, ...]) -> Span:
+    """The span of as many of the directions as there are sizes; `following` is the size after these."""
+    end, gap = len(sizes), float(sizes[-1]) / max(following, 1e-300)
+    return Span(directions[:end], directions[end:], sizes, noise, gap, scales)
 
 
 def least_outside(width: int) -> int:
@@ -139,8 +153,10 @@ def numerical_rank(matrix: Tensor) -> int:
     >>> numerical_rank(torch.ones(4, 3)), numerical_rank(torch.zeros(4, 3))
     (1, 0)
     """
-    sizes = torch.linalg.svdvals(matrix.double())
-    return int((sizes > SPECTRUM_NOISE * sizes[0]).sum())
+    own = matrix.double()
+    square = own @ own.T if len(own) < own.shape[1] else own.T @ own  # far cheaper than singular values
+    squares = torch.linalg.eigvalsh(square)
+    return int((squares > SPECTRUM_NOISE**2 * squares[-1]).sum())
 
 
 def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,13 +179,29 @@ def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
     return sizes, directions
 
 
-def _standing(sizes: Tensor, rows: int, width: int) -> int:
-    """How many values stand above rounding, as the smallest shows it, and above a millionth of the largest.
+def _edge(heights: Sequence[int], width: int) -> float:
+    """The largest singular value of a stack of noise matrices, each of which alone has one of 1."""
+    noises = [1 / (rows**0.5 + width**0.5) for rows in heights]
+    return sum(rows * noise**2 for rows, noise in zip(heights, noises, strict=True)) ** 0.5 + width**0.5 * max(noises)
 
-    Noise alone has values from its size times (root of rows - root of width) to its size times their sum.
+
+def _standing(sizes: Tensor, rows: int, width: int, least: float, most: float) -> int:
+    """How many values stand above noise, whose largest is from `least` to `most` times that.
+
+    Noise alone has values from its size times (root of rows - root of width) to its size times their sum, about
+    evenly. Three quarters down the spectrum they are next to always its own.
     """
-    ratio = (rows**0.5 + width**0.5) / max(rows**0.5 - width**0.5, 1.0)
-    return int((sizes > max(ratio * float(sizes[-1]), SPECTRUM_NOISE * float(sizes[0]))).sum())
+    long, short = sorted((rows**0.5, width**0.5), reverse=True)
+    shown = float(sizes[3 * len(sizes) // 4]) * (long + short) / (long - short / 2)
+    return int((sizes > min(max(shown, least), most * least)).sum())
+
+
+def _scales(matrices: Sequence[Tensor], edges: Sequence[float] | None) -> tuple[float, ...]:
+    """What matrices are divided by: their norms, or what drift and rounding leave nothing below."""
+    norms = [float(matrix.double().norm()) for matrix in matrices]
+    if edges is None:
+        return tuple(norms)
+    return tuple(max(edge, SPECTRUM_NOISE * norm) if norm else 0.0 for edge, norm in zip(edges, norms, strict=True))
 
 
 def _end(sizes: Tensor, largest: float) -> int | None:

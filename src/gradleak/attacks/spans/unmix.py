@@ -22,6 +22,8 @@ STEPS = 400
 # Singular values of an output layer's gradient below this share of the largest are rounding.
 PREDICTED = 1e-6
 LEARNING_RATE = 0.2
+# Adam's usual ones.
+DECAYS, EPSILON = (0.9, 0.999), 1e-8
 
 
 def unmix(tokens: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
@@ -39,15 +41,26 @@ def unmix(tokens: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
     forbidden = ~(allowed | nowhere)
     # The misfit needs only products of rows, which are far smaller than the rows.
     own, cross, scale = tokens @ tokens.T, tokens @ positions.T, positions.square().sum()
-    logits = torch.zeros(len(tokens), len(positions), dtype=torch.float64, device=tokens.device, requires_grad=True)
-    optimizer = torch.optim.Adam([logits], lr=LEARNING_RATE)
-    for _ in range(STEPS):
-        shares = logits.masked_fill(forbidden, -1e9).softmax(dim=1)
-        misfit = ((own @ shares) * shares).sum() - 2 * (shares * cross).sum()
-        optimizer.zero_grad()
-        (misfit / scale).backward()
-        optimizer.step()
-    return logits.detach().masked_fill(forbidden, -1e9).softmax(dim=1).masked_fill(nowhere, 0.0)
+    logits = torch.zeros(len(tokens), len(positions), dtype=torch.float64, device=tokens.device)
+    return _fitted(logits.masked_fill(forbidden, -1e9), own, cross, scale).masked_fill(nowhere, 0.0)
+
+
+def _fitted(logits: Tensor, own: Tensor, cross: Tensor, scale: Tensor) -> Tensor:
+    """The shares after some hundred steps of Adam.
+
+    By hand: for matrices this small autograd and the optimiser take many times as long as what they compute.
+    """
+    first, second = DECAYS
+    mean, square = torch.zeros_like(logits), torch.zeros_like(logits)
+    for step in range(1, STEPS + 1):
+        shares = logits.softmax(dim=1)
+        pull = (own @ shares).sub_(cross).mul_(shares)
+        slope = pull.addcmul_(shares, pull.sum(dim=1, keepdim=True), value=-1).mul_(2 / scale)
+        mean.lerp_(slope, 1 - first)
+        square.mul_(second).addcmul_(slope, slope, value=1 - second)
+        size = (square / (1 - second**step)).sqrt_().add_(EPSILON)
+        logits.addcdiv_(mean, size, value=-LEARNING_RATE / (1 - first**step))
+    return logits.softmax(dim=1)
 
 
 def embedding_rows(span: Span, matrices: Sequence[Tensor], inputs: Tensor, fits: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.ndimage import correlate1d
+import scipy  # its parts are loaded when they are first used
 
 from gradleak.scoring.metric import Batch, ImagePair, Metric, Values
 
@@ -55,7 +55,8 @@ def ssim(truth: Values, guess: Values) -> float:
 def _blurred(image: Values) -> Values:
     weights = np.exp(-0.5 * (np.arange(-REACH, REACH + 1) / SPREAD) ** 2)
     weights /= weights.sum()
-    blurred = correlate1d(correlate1d(image, weights, axis=1), weights, axis=2)
+    blur = scipy.ndimage.correlate1d
+    blurred = blur(blur(image, weights, axis=1), weights, axis=2)
     return blurred[:, REACH:-REACH, REACH:-REACH]
 
 

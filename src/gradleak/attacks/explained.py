@@ -1,0 +1,97 @@
+"""What share of an update the sentences that were read back explain, whichever attack read them.
+
+A batch that was read in part looks like a batch that was read, unless someone says how much of the update is still
+unaccounted for. The attacker can: sentences have gradients, and what no positive sum of them makes up is left over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from gradleak.attacks.base import Reconstruction
+from gradleak.attacks.contains.rows import GradientRows, chosen_matrices
+from gradleak.core.budget import Budget
+from gradleak.core.seeds import derive_seed
+from gradleak.models.base import Target
+from gradleak.models.tasks import WITH_CANDIDATES
+from gradleak.models.text import TextModel
+from gradleak.updates.gradient import as_gradient
+from gradleak.updates.update import Update
+
+# Entries of the update that are compared, drawn once: far more than there are sentences, and few enough to keep.
+ENTRIES = 1 << 16
+# Labels that a sentence is tried with, where the answer does not say which it has.
+MOST_LABELS = 4
+
+
+def explained_share(update: Update, model: Target, answer: Reconstruction, budget: Budget) -> float | None:
+    """1 where the sentences account for the whole update, 0 where they do so no better than random words.
+
+    Random words of the same lengths are the measure, because gradients of any two sentences are alike to some degree.
+    None where there are no sentences, or where what they add to an update is not known from their tokens and a class.
+    """
+    if not answer.sentences or not isinstance(model, TextModel) or model.task not in WITH_CANDIDATES:
+        return None
+    labels = _labels(answer, model)
+    names = chosen_matrices(model, update.tensors)
+    if labels is None or not names:
+        return None
+    gradients = GradientRows(model, names)
+    wanted = gradients.of_update(as_gradient(update, model).tensors).double().cpu()
+    places = torch.randperm(len(wanted), generator=torch.Generator().manual_seed(0))[:ENTRIES]
+    given = [[*model.prefix, *sentence.tokens, *model.suffix] for sentence in answer.sentences]
+    drawn = _random_words(model, [sentence.tokens for sentence in answer.sentences])
+
+    def left(sentences: Sequence[Sequence[int]]) -> float:
+        columns = torch.cat([_columns(gradients, sentences, own, places, budget) for own in labels])
+        return _left_over(wanted[places], columns)
+
+    by_chance = left(drawn)
+    return max(0.0, 1.0 - left(given) / by_chance) if by_chance else None
+
+
+def _labels(answer: Reconstruction, model: TextModel) -> list[list[int] | None] | None:
+    """The classes to try, of all sentences each; None if classes do not say what a sentence adds to an update."""
+    count = len(answer.sentences)
+    if not model.goal.labelled:
+        return [None]
+    if answer.labels is not None and len(answer.labels) == count:
+        whole = [label for label in answer.labels if isinstance(label, int)]
+        return [whole] if len(whole) == count else None
+    return [[label] * count for label in range(min(model.num_labels, MOST_LABELS))]
+
+
+def _random_words(model: TextModel, contents: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Sentences of random tokens, as long as these."""
+    ids = model.text_tokens.nonzero()[:, 0].tolist()
+    chance = random.Random(derive_seed(0, "random words"))
+    return [[*model.prefix, *chance.choices(ids, k=len(own)), *model.suffix] for own in contents]
+
+
+def _columns(
+    gradients: GradientRows,
+    sentences: Sequence[Sequence[int]],
+    labels: Sequence[int] | None,
+    places: Tensor,
+    budget: Budget,
+) -> Tensor:
+    return torch.cat([rows.cpu()[:, places].double() for _, rows, _ in gradients.of(sentences, labels, budget)])
+
+
+def _left_over(wanted: Tensor, rows: Tensor) -> float:
+    """What is left of a vector without the positive sum of rows nearest to it, as a share of its square.
+
+    >>> round(_left_over(torch.tensor([3.0, 4.0]), torch.tensor([[1.0, 0.0]])), 2)
+    0.64
+    """
+    wanted, rows = wanted.double(), rows.double() / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    axes, coordinates = torch.linalg.qr(rows.T)  # the search itself then has as many numbers as there are rows
+    within = axes.T @ wanted
+    _, distance = nnls(coordinates.numpy(), within.numpy())
+    outside = (wanted - axes @ within).square().sum()
+    return (distance**2 + float(outside)) / max(float(wanted.square().sum()), 1e-300)

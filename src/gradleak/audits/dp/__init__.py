@@ -1,0 +1,1 @@
+"""Whether an implementation of differential privacy keeps what it promises."""

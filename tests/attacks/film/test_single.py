@@ -1,0 +1,56 @@
+"""Single sentences through noise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import TEXTS, tiny_model
+
+from gradleak import Client, TextModel, attack
+from gradleak.attacks.evidence.rows import rows_above_noise
+from gradleak.attacks.film.attack import ALONE_EXPLAINS
+from gradleak.attacks.film.attribution import Attribution
+from gradleak.attacks.film.beam import BeamSettings
+from gradleak.attacks.film.single import SingleReading
+from gradleak.core.budget import Budget
+from gradleak.core.secret import Secret
+
+SECRET = Secret(bytes(32))
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def writer(request: pytest.FixtureRequest) -> TextModel:
+    """Tied, without a first token of the tokenizer's; and neither."""
+    return tiny_model(request.param, "causal-lm", layers=2, width=32)
+
+
+def test_a_sentence_comes_back_whole_and_alone(writer: TextModel) -> None:
+    """The first token too, which nothing predicts, and no other token is named."""
+    update = Client(writer, defenses=["noise:sigma=1e-4"]).update(TEXTS[:1], secret=SECRET)
+    (found,) = attack(update, writer, "film", rounds=1, beams=4, length=24)
+    assert [(sentence.text, sentence.confidence) for sentence in found.sentences] == [(TEXTS[0], 1.0)]
+    assert set(found.bag) == set(writer.tokenizer.convert_ids_to_tokens(found.sentences[0].tokens))
+
+
+def test_a_batch_is_not_taken_for_a_sentence(writer: TextModel) -> None:
+    update = Client(writer, defenses=["noise:sigma=1e-4"]).update(TEXTS[:2], secret=SECRET)
+    (tokens,) = writer.tokenize(TEXTS[:1])
+    settings = BeamSettings(beams=4, repeat=0, length=16)
+    reading = SingleReading(Attribution(writer, update), update, tokens, settings, Budget(), lambda tokens: None)
+    found = reading.read(tokens[:1])
+    assert found is not None
+    assert not found.whole
+    assert found.explained < ALONE_EXPLAINS
+
+
+def test_expected_tokens_stand_out_of_noise_but_were_not_there() -> None:
+    generator = torch.Generator().manual_seed(0)
+    states = 1 + 0.3 * torch.randn(4, 64, generator=generator)
+    table = 0.01 * torch.randn(1000, 64, generator=generator) + 0.001 * states.mean(dim=0)
+    table[[3, 7]] -= states[:2]  # came next
+    table[5] += 0.5 * states[2]  # was expected
+    table[9] += torch.randn(64, generator=generator)  # was read
+    found = rows_above_noise(table)
+    assert found is not None
+    assert found.tolist() == [3, 7, 9]
+    assert rows_above_noise(table * torch.logspace(0, -6, 1000)[:, None]) is None
