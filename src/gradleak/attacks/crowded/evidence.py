@@ -118,7 +118,7 @@ class Reader:
         finally:
             for hook in hooks:
                 hook.remove()
-        told = _compared(self.attribution, plain[:, -1], moved[:, -1], self.bag)
+        told = compared(self.attribution, plain[:, -1], moved[:, -1], self.bag)
         return self.levers.of(seen), self.usual.labels(*told)
 
 
@@ -130,10 +130,10 @@ def labels_along(attribution: Attribution, usual: Usual, row: Sequence[int], bag
 @torch.no_grad()
 def _told(attribution: Attribution, row: Sequence[int], bag: Tensor) -> tuple[Tensor, Tensor]:
     plain, moved = attribution.reading().states(torch.tensor([list(row)], device=bag.device))
-    return _compared(attribution, plain[0], moved[0], bag)
+    return compared(attribution, plain[0], moved[0], bag)
 
 
-def _compared(attribution: Attribution, plain: Tensor, moved: Tensor, bag: Tensor) -> tuple[Tensor, Tensor]:
+def compared(attribution: Attribution, plain: Tensor, moved: Tensor, bag: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability among the bag and share of each of its tokens after states (rows, width)."""
     before, after = (attribution.model.output_logits(states, bag).log_softmax(dim=1) for states in (plain, moved))
     return before, ((after - before) / attribution.unit).clamp(*SHARES)

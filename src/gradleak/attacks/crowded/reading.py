@@ -53,10 +53,18 @@ Judged = tuple[Tokens, float, Products]
 
 @dataclass
 class Read:
-    """The sentences of an update, with how sure each is, and whether together they are all of it."""
+    """The sentences of an update, with how sure each is, and whether together they are all of it.
+
+    `certain` are those of them that are proved each by itself.
+    """
 
     sentences: dict[Tokens, float] = field(default_factory=dict)
     proved: bool = False
+    certain: frozenset[Tokens] = frozenset()
+
+    def beside(self, certain: Collection[Tokens]) -> Read:
+        """The same with sentences that were proved before and taken out."""
+        return Read({**dict.fromkeys(certain, 1.0), **self.sentences}, self.proved, self.certain | set(certain))
 
 
 class Reading:

@@ -12,6 +12,8 @@ import torch
 from pydantic import Field
 
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
+from gradleak.attacks.crowded.attended import attention_shows
+from gradleak.attacks.crowded.chains import Chains
 from gradleak.attacks.crowded.reading import Read as CrowdedRead
 from gradleak.attacks.crowded.reading import Reading as CrowdedReading
 from gradleak.attacks.crowded.reading import as_rich, crowded, learned_in
@@ -182,9 +184,30 @@ class Soft(Attack):
     def _read_crowded(
         self, gradient: Update, tokens: Tokens, content: Sequence[int], model: TextModel, context: AttackContext
     ) -> Reconstruction:
-        """The sentences of a full gradient of more tokens than dimensions."""
+        """The sentences of a full gradient of more tokens than dimensions.
+
+        Those that can be followed from proof to proof come first; the others are looked for in what is left.
+        """
         budget, progress = context.budget, context.progress
-        sentences = _sentences(gradient, len(content))
+        length = min(self.options.length, model.max_length)
+        proved: list[tuple[int, ...]] = []
+
+        def keep(found: CrowdedRead) -> None:
+            context.keep(0, _of_crowd(model, tokens, content, found, budget))
+
+        def show(grown: Sequence[int]) -> None:
+            progress.advance(0, text=model.decode(grown))
+
+        progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
+        if attention_shows(model, gradient.tensors, content):
+            chains = Chains(model, gradient, content, length, budget, show)
+            followed = chains.run(lambda so_far: keep(CrowdedRead().beside(so_far.proved)))
+            proved = followed.proved
+            gradient = Update(followed.left, gradient.manifest)
+            if followed.complete or budget.over or not crowded(model, gradient):
+                found = CrowdedRead(proved=followed.complete).beside(proved)
+                return _of_crowd(model, tokens, content, found, budget)
+        sentences = max(1, _sentences(gradient, len(content)) - len(proved))
         progress.begin(f"{self.name}: rehearsing on public text", 0)
         key = ("crowded", *self._kind(gradient, model, sentences))
         if key not in _LEARNED:
@@ -192,20 +215,12 @@ class Soft(Attack):
             prefixes = public_rows(model, PREFIXES, SEED + 2, most=LONGEST)
             learned = learned_in(model, gradient, as_rich(rows, len(content)), prefixes, SEED)
             if learned is None:
-                return _reconstruction(model, tokens, content, Read(), budget, [Reason(kind="states-missing")])
+                reasons = [Reason(kind="states-missing")]
+                return _of_crowd(model, tokens, content, CrowdedRead().beside(proved), budget, reasons)
             _LEARNED.put(key, learned)
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
-        reading = CrowdedReading(
-            model,
-            gradient,
-            content,
-            sentences,
-            min(self.options.length, model.max_length),
-            _LEARNED.recall(key),
-            budget,
-            lambda grown: progress.advance(0, text=model.decode(grown)),
-        )
-        found = reading.run(lambda so_far: context.keep(0, _of_crowd(model, tokens, content, so_far, budget)))
+        reading = CrowdedReading(model, gradient, content, sentences, length, _LEARNED.recall(key), budget, show)
+        found = reading.run(lambda so_far: keep(so_far.beside(proved))).beside(proved)
         progress.end()
         return _of_crowd(model, tokens, content, found, budget)
 
@@ -331,17 +346,24 @@ def _reconstruction(
 
 
 def _of_crowd(
-    model: TextModel, tokens: Tokens, content: Sequence[int], found: CrowdedRead, budget: Budget
+    model: TextModel,
+    tokens: Tokens,
+    content: Sequence[int],
+    found: CrowdedRead,
+    budget: Budget,
+    reasons: Sequence[Reason] = (Reason(kind="gradient-left"),),
 ) -> Reconstruction:
     likeliest = sorted(found.sentences.items(), key=lambda each: -each[1])
     given = {ids: 1.0 if found.proved else sure for ids, sure in likeliest if found.proved or sure >= GIVEN}
-    sentences = [_sentence(model, ids, sure, certified=found.proved) for ids, sure in given.items()]
+    sentences = [
+        _sentence(model, ids, sure, certified=found.proved or ids in found.certain) for ids, sure in given.items()
+    ]
     return Reconstruction(
         sentences=sentences,
         lengths=[len(ids) for ids in given] or None,
         **tokens.fields(model, content),
         found=["bag", *(["lengths"] if sentences else [])],
-        **reason_fields([*tokens.reasons, *([] if found.proved else [Reason(kind="gradient-left")])]),
+        **reason_fields([*tokens.reasons, *([] if found.proved else reasons)]),
         status="completed" if found.proved or not budget.over else budget.reason,
     )
 

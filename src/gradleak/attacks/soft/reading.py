@@ -236,7 +236,7 @@ class Reading:
         for tokens, weight in new:
             self.left = without(self.model, self.left, tokens, weight)
             self.found.proved.append(tokens)
-        self.coefficients, self.bag = _remaining(self.model, self.left, self.coefficients, self.bag)
+        self.coefficients, self.bag = remaining(self.model, self.left, self.coefficients, self.bag)
         self.found.complete = _norm(self.left) < NOTHING_LEFT * _norm(self.gradient.tensors)
         self.found.likely = [pair for pair in self.found.likely if not _told(pair[0], self.found.proved)]
         return True
@@ -257,7 +257,7 @@ def without(
     return {name: tensor - weight * (len(tokens) - 1) * own[name] for name, tensor in tensors.items()}
 
 
-def _remaining(
+def remaining(
     model: TextModel, left: Mapping[str, Tensor], coefficients: Coefficients, bag: Sequence[int]
 ) -> tuple[Coefficients, list[int]]:
     """The tokens that still have coefficients, and these."""

@@ -87,11 +87,11 @@ class FirstLayer:
         self.by_position = [each[len(tokens) : len(tokens) + length] for each in solved]
         self.rows = rows.double()
         self.position_rows = tensors[adapter.parameter_of(adapter.positions)][first : first + length].double()
-        self.matrices = [_weight(part) for part in parts]
+        self.matrices = [weight_of(part) for part in parts]
         self.queries, self.keys, self.values = (
-            self._split(inputs @ matrix.T + _bias(part)) for part, matrix in zip(parts, self.matrices, strict=True)
+            self._split(inputs @ matrix.T + bias_of(part)) for part, matrix in zip(parts, self.matrices, strict=True)
         )
-        self.output = _weight(adapter.parts[0]["attention_out"])
+        self.output = weight_of(adapter.parts[0]["attention_out"])
         self.scale = scale
         generator = torch.Generator().manual_seed(0)
         width = self.keys.shape[-1]
@@ -233,10 +233,12 @@ class _Sums:
         return ((self.keys * (own - mean[:, None])[..., None]).sum(dim=1)) / self.total[..., None]
 
 
-def _weight(part: Part) -> Tensor:
+def weight_of(part: Part) -> Tensor:
+    """A part's matrix, (outputs, inputs), in float64."""
     return part.of(part.module.get_parameter("weight").detach()).double()
 
 
-def _bias(part: Part) -> Tensor | float:
+def bias_of(part: Part) -> Tensor | float:
+    """What a part adds, zero where it adds nothing."""
     bias = part.module.bias
     return 0.0 if not isinstance(bias, Tensor) else part.block.of(bias.detach()).double()

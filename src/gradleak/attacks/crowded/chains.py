@@ -1,0 +1,255 @@
+"""Sentences of a crowded update as chains of tokens that occur once.
+
+Each such token proves the whole beginning before it (`attended.py`). So a sentence is followed from one to the next:
+the tokens between two of them are tried, all of them where there is at most one, else those that the language model
+and the shares of the update suggest. Where no further one comes, the end is looked for. A whole sentence is proved
+by the coefficients of its tokens and taken out, so that more tokens occur once in what is left; soon the rest is few
+enough for exact recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gradleak.attacks.crowded.attended import LEFT_OVER, Attended
+from gradleak.attacks.crowded.evidence import GUESS, compared
+from gradleak.attacks.exact.decoders import recover_decoder
+from gradleak.attacks.film.attribution import Attribution
+from gradleak.attacks.film.sentence_bounds import end_tokens
+from gradleak.attacks.soft.coefficients import Coefficients
+from gradleak.attacks.soft.reading import NOTHING_LEFT, remaining, without
+from gradleak.attacks.spans.certify import mixing_parts
+from gradleak.attacks.spans.spans import span_of
+from gradleak.core.budget import Budget
+from gradleak.models.text import TextModel
+from gradleak.updates.update import Update
+
+# Tokens between two that occur once, at most; beginnings that are followed at a time, and tokens tried after each.
+BETWEEN, FOLLOWED, AFTER = 8, 24, 12
+# Last tokens that are tried, a few at first.
+LAST, MORE_LAST = 6, 42
+# Ends of one beginning that are tried.
+ENDS = 4
+# Rounds in which sentences are followed; what was proved is taken out before the next.
+ROUNDS = 6
+
+Tokens = tuple[int, ...]
+
+
+@dataclass
+class Followed:
+    """What was proved of a gradient, what is left without it, of which tokens, and whether that is nothing."""
+
+    left: Mapping[str, Tensor]
+    bag: list[int]
+    proved: list[Tokens] = field(default_factory=list)
+    complete: bool = False
+
+
+class Chains:
+    """Follows the sentences of a full gradient with more tokens than dimensions, but fewer different ones."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        gradient: Update,
+        bag: Sequence[int],
+        length: int,
+        budget: Budget,
+        show: Callable[[Sequence[int]], None] = lambda tokens: None,
+    ) -> None:
+        self.model, self.gradient, self.length, self.budget, self.show = model, gradient, length, budget, show
+        self.found = Followed(dict(gradient.tensors), sorted(bag))
+        self.ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
+
+    def run(self, keep: Callable[[Followed], None]) -> Followed:
+        """All sentences that can be proved; `keep` gets them as they come."""
+        begun: set[Tokens] = set()
+        for _ in range(ROUNDS):
+            before = len(self.found.proved)
+            begun = self._round(begun, keep)
+            if self.budget.over or self._finish(keep) or len(self.found.proved) == before:
+                break
+        return self.found
+
+    def _round(self, begun: set[Tokens], keep: Callable[[Followed], None]) -> set[Tokens]:
+        """Follow all that begins in what is left, and take out what is proved; beginnings that led to no end."""
+        found = self.found
+        coefficients = Coefficients(self.model, found.left, found.bag)
+        attended = Attended(self.model, found.left, found.bag, self.length)
+        numbers = {token: number for number, token in enumerate(found.bag)}
+        guesses = Guesses(self.model, Update(found.left, self.gradient.manifest), found.bag)
+        waiting = [tuple(numbers[token] for token in own) for own in begun if all(token in numbers for token in own)]
+        waiting += self._openings(attended)
+        seen: set[tuple[int, ...]] = set()
+        stuck: set[Tokens] = set()
+        new: set[Tokens] = set()
+        while waiting and not self.budget.tick():
+            sentence = max(waiting, key=len)
+            waiting.remove(sentence)
+            tokens = tuple(found.bag[number] for number in sentence)
+            if sentence in seen or any(own[: len(tokens)] == tokens for own in new):
+                continue
+            seen.add(sentence)
+            self.show(tokens)
+            longer, whole = self._follow(attended, guesses, sentence)
+            waiting += longer
+            if longer:
+                continue
+            proof = self._proved(coefficients, guesses, whole)
+            if proof is None:
+                stuck.add(tokens)
+                continue
+            new.add(proof[0])
+            self._take_out(dict([proof]), coefficients)
+            keep(found)
+            if self._rank_shows():
+                break
+        if new:
+            _, found.bag = remaining(self.model, found.left, coefficients, found.bag)
+        return {own for own in stuck if not any(whole[: len(own)] == own for whole in new)}
+
+    def _openings(self, attended: Attended) -> list[tuple[int, ...]]:
+        """Beginnings of two or three tokens of which the last occurs once, whatever the others are."""
+        found = []
+        for first in range(len(attended.tokens)):
+            if self.budget.over:
+                break
+            found += list(_passed(attended, (first,)))
+        return found
+
+    def _follow(
+        self, attended: Attended, guesses: Guesses, sentence: tuple[int, ...]
+    ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """A beginning up to the next token that occurs once, in all ways that pass; else whole ones, likeliest first.
+
+        Of whole sentences the last token, which is only predicted, is not there yet.
+        """
+        place = len(sentence) - 1
+        beams, scores = [sentence], torch.zeros(1)
+        whole: dict[tuple[int, ...], float] = {}
+        reading = guesses.begin(sentence)
+        for _ in range(BETWEEN):
+            if self.budget.over:
+                break
+            longer = [own for beam in beams for own in _passed(attended, beam)]
+            if longer:
+                return longer, []
+            for beam in beams:
+                if attended.ends(beam, place):
+                    whole.setdefault(beam, attended.left_over_behind(beam, place))
+            if len(whole) >= ENDS or len(beams[0]) + 2 >= attended.longest:
+                break
+            beams, scores = reading.grown(beams, scores)
+        return [], list(whole)[:ENDS]
+
+    def _proved(
+        self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]]
+    ) -> tuple[Tokens, float] | None:
+        """The sentence that is proved with some last token, and its weight."""
+        for start, count in ((0, LAST), (LAST, MORE_LAST)):
+            tried = [
+                (*(self.found.bag[number] for number in own), last)
+                for own in whole
+                for last in guesses.last_ones(own, self.ends)[start : start + count]
+            ]
+            for own, match in zip(tried, coefficients.matches(tried), strict=True):
+                if match.proved:
+                    return own, match.weight
+            if self.budget.over:
+                break
+        return None
+
+    def _take_out(self, sentences: Mapping[Tokens, float], coefficients: Coefficients | None = None) -> None:
+        for tokens, weight in sentences.items():
+            self.found.left = without(self.model, self.found.left, tokens, weight)
+            self.found.proved.append(tokens)
+        if coefficients is not None:
+            coefficients.update = coefficients.of(self.found.left)
+
+    def _rank_shows(self) -> bool:
+        """Whether what is left has fewer tokens than dimensions."""
+        parts = [part for part in mixing_parts(self.model, 0) if part.weight_name in self.found.left]
+        return bool(parts) and span_of([part.of(self.found.left[part.weight_name]) for part in parts]) is not None
+
+    def _finish(self, keep: Callable[[Followed], None]) -> bool:
+        """Exact recovery of what is left, if that has become few enough; whether nothing is left then."""
+        if not self._rank_shows():
+            return False
+        rest = Update(dict(self.found.left), self.gradient.manifest)
+        outcome = recover_decoder(self.model, rest, self.budget, lambda text: None)
+        coefficients = Coefficients(self.model, self.found.left, self.found.bag)
+        tried = [tuple(each.tokens) for each in outcome.sentences]
+        matches = coefficients.matches(tried)
+        self._take_out({own: match.weight for own, match in zip(tried, matches, strict=True) if match.proved})
+        _, self.found.bag = remaining(self.model, self.found.left, coefficients, self.found.bag)
+        whole = self.gradient.tensors
+        self.found.complete = all(
+            float(own.norm()) <= NOTHING_LEFT * float(whole[name].norm()) for name, own in self.found.left.items()
+        )
+        keep(self.found)
+        return self.found.complete
+
+
+class Guesses:
+    """What may come next, by the language model and by the shares of an update that tokens explain."""
+
+    def __init__(self, model: TextModel, update: Update, bag: Sequence[int]) -> None:
+        self.model, self.attribution = model, Attribution(model, update, noise=0.0)
+        self.bag = torch.tensor(list(bag), device=model.device)
+
+    def begin(self, sentence: tuple[int, ...]) -> GuessedOn:
+        """A reading that has read a beginning."""
+        return GuessedOn(self, sentence)
+
+    def values(self, plain: Tensor, moved: Tensor, bag: Tensor) -> Tensor:
+        """What speaks for each token of a bag after states, (rows, bag)."""
+        log_probs, shares = compared(self.attribution, plain, moved, bag)
+        return log_probs + GUESS * shares if self.attribution.unit else log_probs
+
+    @torch.no_grad()
+    def last_ones(self, sentence: tuple[int, ...], usual: Sequence[int]) -> list[int]:
+        """The tokens that a sentence may end with, likeliest first: those of the bag, and usual ones."""
+        bag = torch.tensor(sorted({*self.bag.tolist(), *usual}), device=self.bag.device)
+        plain, moved = self.attribution.reading().states(self.bag[list(sentence)][None])
+        return [int(bag[n]) for n in self.values(plain[:, -1], moved[:, -1], bag)[0].argsort(descending=True)]
+
+
+class GuessedOn:
+    """Beginnings that are read on token by token."""
+
+    def __init__(self, guesses: Guesses, sentence: tuple[int, ...]) -> None:
+        self.guesses, self._reading = guesses, guesses.attribution.reading()
+        self._unread = guesses.bag[list(sentence)][None]
+
+    @torch.no_grad()
+    def grown(self, beams: Sequence[tuple[int, ...]], scores: Tensor) -> tuple[list[tuple[int, ...]], Tensor]:
+        """The likeliest beginnings that are a token longer, and what speaks for each."""
+        plain, moved = self._reading.states(self._unread)
+        values = self.guesses.values(plain[:, -1], moved[:, -1], self.guesses.bag)
+        best = values.topk(min(AFTER, values.shape[1]), dim=1)
+        totals = (scores[:, None].to(best.values) + best.values - best.values[:, :1].mean()).flatten()
+        order = totals.topk(min(FOLLOWED, len(totals)))
+        rows, places = order.indices // best.values.shape[1], order.indices % best.values.shape[1]
+        numbers = best.indices[rows, places]
+        self._reading.keep(rows)
+        self._unread = self.guesses.bag[numbers][:, None]
+        return [
+            (*beams[row], number) for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)
+        ], order.values
+
+
+def _passed(attended: Attended, sentence: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """A beginning with one or two more tokens of which the last proves it."""
+    if len(sentence) + 1 > attended.longest:
+        return
+    ones = (attended.next_ones(sentence) < LEFT_OVER).nonzero()[:, 0].tolist()
+    longer = [(*sentence, number) for number in ones]
+    if not longer and len(sentence) + 2 <= attended.longest:
+        twos = (attended.next_twos(sentence) < LEFT_OVER).nonzero().tolist()
+        longer = [(*sentence, *pair) for pair in twos]
+    yield from (own for own in longer if attended.begins(own))
