@@ -63,7 +63,7 @@ class Chains:
         show: Callable[[Sequence[int]], None] = lambda tokens: None,
     ) -> None:
         self.model, self.gradient, self.length, self.budget, self.show = model, gradient, length, budget, show
-        self.found = Followed(dict(gradient.tensors), sorted(bag))
+        self.found = Followed(dict(gradient.tensors), sorted({*bag, *model.prefix}))
         self.ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
 
     def run(self, keep: Callable[[Followed], None]) -> Followed:
@@ -115,6 +115,8 @@ class Chains:
 
     def _openings(self, attended: Attended) -> list[tuple[int, ...]]:
         """Beginnings of two or three tokens of which the last occurs once, whatever the others are."""
+        if self.model.prefix:  # all begin alike
+            return [tuple(attended.tokens.index(token) for token in self.model.prefix)]
         found = []
         for first in range(len(attended.tokens)):
             if self.budget.over:
