@@ -9,7 +9,7 @@ enough for exact recovery.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,7 +21,7 @@ from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import end_tokens
 from gradleak.attacks.soft.coefficients import Coefficients
-from gradleak.attacks.soft.reading import NOTHING_LEFT, remaining, without
+from gradleak.attacks.soft.reading import remaining, without
 from gradleak.attacks.spans.certify import mixing_parts
 from gradleak.attacks.spans.spans import span_of
 from gradleak.core.budget import Budget
@@ -30,10 +30,13 @@ from gradleak.updates.update import Update
 
 # Tokens between two that occur once, at most; beginnings that are followed at a time, and tokens tried after each.
 BETWEEN, FOLLOWED, AFTER = 8, 24, 12
-# Last tokens that are tried, a few at first.
-LAST, MORE_LAST = 6, 42
-# Ends of one beginning that are tried.
-ENDS = 4
+# Of these beginnings so many are also tried with any token between.
+WIDELY = 8
+# Ends of one beginning that are tried, last tokens of each, few of each at a time, and sentences that are compared
+# with the update together.
+ENDS, LAST, FEW, TOGETHER = 4, 24, 3, 6
+# What the predictions of all sentences weigh together, to within.
+ALL = 1e-3
 # Rounds in which sentences are followed; what was proved is taken out before the next.
 ROUNDS = 6
 
@@ -42,12 +45,16 @@ Tokens = tuple[int, ...]
 
 @dataclass
 class Followed:
-    """What was proved of a gradient, what is left without it, of which tokens, and whether that is nothing."""
+    """What was proved of a gradient, with its weights in the mean, and what is left, of which tokens."""
 
     left: Mapping[str, Tensor]
     bag: list[int]
-    proved: list[Tokens] = field(default_factory=list)
-    complete: bool = False
+    proved: dict[Tokens, float] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether that is all: the predictions of a batch weigh one together."""
+        return sum(weight * (len(tokens) - 1) for tokens, weight in self.proved.items()) > 1 - ALL
 
 
 class Chains:
@@ -105,7 +112,7 @@ class Chains:
                 stuck.add(tokens)
                 continue
             new.add(proof[0])
-            self._take_out(dict([proof]), coefficients)
+            self._take_out(*proof, coefficients)
             keep(found)
             if self._rank_shows():
                 break
@@ -117,11 +124,14 @@ class Chains:
         """Beginnings of two or three tokens of which the last occurs once, whatever the others are."""
         if self.model.prefix:  # all begin alike
             return [tuple(attended.tokens.index(token) for token in self.model.prefix)]
-        found = []
+        found: list[tuple[int, ...]] = []
+        for first in range(len(attended.tokens)):
+            found += _passed(attended, (first,), widely=False)
+        begun = {pair[-2:] for pair in found}
         for first in range(len(attended.tokens)):
             if self.budget.over:
                 break
-            found += list(_passed(attended, (first,)))
+            found += _passed(attended, (first,), passed=begun)
         return found
 
     def _follow(
@@ -138,7 +148,7 @@ class Chains:
         for _ in range(BETWEEN):
             if self.budget.over:
                 break
-            longer = [own for beam in beams for own in _passed(attended, beam)]
+            longer = [own for n, beam in enumerate(beams) for own in _passed(attended, beam, n < WIDELY)]
             if longer:
                 return longer, []
             for beam in beams:
@@ -153,25 +163,25 @@ class Chains:
         self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]]
     ) -> tuple[Tokens, float] | None:
         """The sentence that is proved with some last token, and its weight."""
-        for start, count in ((0, LAST), (LAST, MORE_LAST)):
-            tried = [
-                (*(self.found.bag[number] for number in own), last)
-                for own in whole
-                for last in guesses.last_ones(own, self.ends)[start : start + count]
-            ]
-            for own, match in zip(tried, coefficients.matches(tried), strict=True):
-                if match.proved:
-                    return own, match.weight
+        likely = [
+            (rank // FEW, number, (*(self.found.bag[each] for each in own), last))
+            for number, own in enumerate(whole)
+            for rank, last in enumerate(guesses.last_ones(own, self.ends)[:LAST])
+        ]
+        tried = [own for *_, own in sorted(likely)]  # the likeliest last tokens of all ends first
+        for start in range(0, len(tried), TOGETHER):
             if self.budget.over:
                 break
+            some = tried[start : start + TOGETHER]
+            for own, match in zip(some, coefficients.matches(some), strict=True):
+                if match.proved:
+                    return own, match.weight
         return None
 
-    def _take_out(self, sentences: Mapping[Tokens, float], coefficients: Coefficients | None = None) -> None:
-        for tokens, weight in sentences.items():
-            self.found.left = without(self.model, self.found.left, tokens, weight)
-            self.found.proved.append(tokens)
-        if coefficients is not None:
-            coefficients.update = coefficients.of(self.found.left)
+    def _take_out(self, tokens: Tokens, weight: float, coefficients: Coefficients) -> None:
+        self.found.left = without(self.model, self.found.left, tokens, weight)
+        self.found.proved[tokens] = weight
+        coefficients.update = coefficients.of(self.found.left)
 
     def _rank_shows(self) -> bool:
         """Whether what is left has fewer tokens than dimensions."""
@@ -186,13 +196,8 @@ class Chains:
         outcome = recover_decoder(self.model, rest, self.budget, lambda text: None)
         coefficients = Coefficients(self.model, self.found.left, self.found.bag)
         tried = [tuple(each.tokens) for each in outcome.sentences]
-        matches = coefficients.matches(tried)
-        self._take_out({own: match.weight for own, match in zip(tried, matches, strict=True) if match.proved})
-        _, self.found.bag = remaining(self.model, self.found.left, coefficients, self.found.bag)
-        whole = self.gradient.tensors
-        self.found.complete = all(
-            float(own.norm()) <= NOTHING_LEFT * float(whole[name].norm()) for name, own in self.found.left.items()
-        )
+        proofs = zip(tried, coefficients.matches(tried), strict=True)
+        self.found.proved.update({own: match.weight for own, match in proofs if match.proved})
         keep(self.found)
         return self.found.complete
 
@@ -245,13 +250,18 @@ class GuessedOn:
         ], order.values
 
 
-def _passed(attended: Attended, sentence: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """A beginning with one or two more tokens of which the last proves it."""
-    if len(sentence) + 1 > attended.longest:
-        return
-    ones = (attended.next_ones(sentence) < LEFT_OVER).nonzero()[:, 0].tolist()
-    longer = [(*sentence, number) for number in ones]
-    if not longer and len(sentence) + 2 <= attended.longest:
+def _passed(
+    attended: Attended, sentence: tuple[int, ...], widely: bool = True, passed: Collection[tuple[int, ...]] = ()
+) -> list[tuple[int, ...]]:
+    """A beginning with one more token that proves it; if there is none, and `widely`, with two.
+
+    `passed` are beginnings of two tokens, which also pass after anything.
+    """
+    longer = []
+    if len(sentence) < attended.longest:
+        ones = (attended.next_ones(sentence) < LEFT_OVER).nonzero()[:, 0].tolist()
+        longer = [own for number in ones if attended.begins(own := (*sentence, number))]
+    if not longer and widely and len(sentence) + 1 < attended.longest:
         twos = (attended.next_twos(sentence) < LEFT_OVER).nonzero().tolist()
-        longer = [(*sentence, *pair) for pair in twos]
-    yield from (own for own in longer if attended.begins(own))
+        longer = [own for pair in twos if tuple(pair) not in passed and attended.begins(own := (*sentence, *pair))]
+    return longer

@@ -202,7 +202,7 @@ class Soft(Attack):
         if attention_shows(model, gradient.tensors, content):
             chains = Chains(model, gradient, content, length, budget, show)
             followed = chains.run(lambda so_far: keep(CrowdedRead().beside(so_far.proved)))
-            proved = followed.proved
+            proved = list(followed.proved)
             gradient = Update(followed.left, gradient.manifest)
             if followed.complete or budget.over or not crowded(model, gradient):
                 found = CrowdedRead(proved=followed.complete).beside(proved)
