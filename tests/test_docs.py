@@ -9,6 +9,7 @@ import ast
 import importlib
 import importlib.util
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Collection
@@ -32,7 +33,7 @@ from docs_pages import (
 )
 
 import gradleak
-from gradleak import SweepSpec, load_frontier, load_sweep
+from gradleak import SweepSpec, load_frontier, load_spec, load_sweep
 from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
 from gradleak.audits.modality import MODALITIES
 from gradleak.cli import app
@@ -170,6 +171,21 @@ def test_examples_are_read():
         assert load_frontier(examples / name, {}).attacks
     for path in examples.glob("*.py"):
         ast.parse(path.read_text())
+
+
+def test_examples_for_pipelines_are_right():
+    """Their commands are ours with options that exist, on the settings that lie beside them."""
+    ci = ROOT / "examples" / "ci"
+    assert load_spec(ci / "audit.yaml", {}).redact
+    workflow = yaml.safe_load((ci / "github-workflow.yml").read_text())
+    steps = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    (repo,) = yaml.safe_load((ci / "pre-commit-config.yaml").read_text())["repos"]
+    steps += [shlex.split(hook["entry"])[2].replace(" && ", "\n") for hook in repo["hooks"]]
+    found = [words for step in steps for words in commands(step)]
+    for words in found:
+        check(words)
+    assert {"audit", "verdict"} <= {words[1] for words in found}
+    assert sum("--fail-on" in words for words in found) == 2
 
 
 @pytest.mark.parametrize("page", ["sweeps", "scale"])

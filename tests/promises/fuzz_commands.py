@@ -38,7 +38,7 @@ HANG_SECONDS = 60
 UNBOUND, CUT_SECONDS = ("demo", "bench"), 1
 # More than any of this takes, so that a size without end is an error and not the end of the machine.
 MEMORY = 6 << 30
-CODES = (0, 1, 2, 130)
+CODES = (0, 1, 2, 3, 130)
 
 # What makes a command run, and quickly; used unless something odd is drawn.
 RIGHT = {
@@ -52,7 +52,7 @@ ARGUMENTS = {
     "truth": ("update.truth.json",), "first": ("results", "cells"), "second": ("results", "cells"),
     "folder": ("results", "cells", "found"), "folders": ("results", "cells"),
 }  # fmt: skip
-WRITES = ("--out", "--json", "--svg")
+WRITES = ("--out", "--json", "--svg", "--sarif", "--junit")
 PARAMETERS = [
     *("fedavg:epochs=2,lr=1e-4", "fedavg:lr=1,lr=2", "fedavg:lr=nan", "fedsgd:mode=train", "layer:1", "layer:9"),
     *("noise:sigma=0.1", "noise:sigma=inf", "dpsgd:noise=1,clip=1", "dpsgd:epsilon=1000", "sign", "none", "auto"),
@@ -69,7 +69,7 @@ PARAMETERS = [
         "lti:tokens=1",
     ),
     *("steps=1", "steps=-1", "prior=none", "a=b=c", "=", "lm", "classification", "labels,lengths", "fp32", "bf16"),
-    *("cuda", "mps", "warp", "builtin", "cola@.", "1s", "0s", "1e400h", "-5m", "best_rougeL", "nerr", "text", "ray"),
+    *("cuda", "mps", "warp", "builtin", "cola@.", "1s", "0s", "1e400h", "-5m", "best_rougeL", "nerr", "text", "high"),
 ]
 NUMBERS = [
     *("0", "-1", "1", "2", "3", "0.5", "1e-320", "1e400", "nan", "-inf", "٣", "²", "0x10", "1_0", "9" * 5000),

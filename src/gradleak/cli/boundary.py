@@ -14,6 +14,8 @@ from gradleak.core.errors import GradleakError
 
 DEBUG = "GRADLEAK_DEBUG"
 REFUSED, BUG = 2, 70
+# The command did its work, and what it found is to fail a pipeline: a leak, or a promise that is not kept.
+FOUND = 3
 REPORT = "please report it with this line to the project's issue tracker"
 MEMORY = "there is not enough memory for this: take a smaller batch, a smaller model or fewer trials at once"
 

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.boundary import FOUND
 from gradleak.cli.options import takes
 from gradleak.cli.session import finish, live
 from gradleak.core.output import say
-
-# The exit code where a promise is broken.
-BROKEN = 3
 
 
 @app.command("dp-check")
@@ -68,7 +66,7 @@ def dp_check(
         say(*found.lines(), f"results  {place}")
     finish(limit)
     if found.broken:
-        raise typer.Exit(BROKEN)
+        raise typer.Exit(FOUND)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradleak.cli.app import app
+from gradleak.cli.boundary import FOUND
 from gradleak.cli.options import Redact
 from gradleak.core.output import say
 
@@ -18,21 +19,47 @@ Folder = Annotated[Path, typer.Argument(help="A folder an audit or an experiment
 
 
 @app.command()
-def verdict(folder: Folder) -> None:
+def verdict(
+    folder: Folder,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            help="End with exit code 3 if some scenario is at this level or worse: critical, high, moderate, "
+            "unfinished or unclear."
+        ),
+    ] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write the verdict as SARIF 2.1.0 too, into this file.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write it as JUnit's XML too, into this file.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="The file at which SARIF shows what was found, such as audit.yaml; default: verdict.json."),
+    ] = None,
+) -> None:
     """Say how bad it is: the strongest attack against guessing, what leaked, and why attacks did not read more."""
     from gradleak.core.console import SafeConsole
+    from gradleak.report.junit import write_junit
     from gradleak.report.live import LiveProgress
+    from gradleak.report.sarif import write_sarif
     from gradleak.verdict.gather import gather
+    from gradleak.verdict.rule import fails, parse_limit
     from gradleak.verdict.show import print_verdict
 
+    limit = None if fail_on is None else parse_limit(fail_on)
     with LiveProgress() as progress:
         progress.begin("reading results", 0)
         found = gather(folder)
         progress.begin("judging", 0)
         judged = found.verdict
-        place = judged.save(found.folder)
+        places = {"verdict": judged.save(found.folder)}
+        if sarif is not None:
+            places["sarif"] = write_sarif(judged, sarif, str(source or places["verdict"]))
+        if junit is not None:
+            places["junit"] = write_junit(judged, junit, limit)
     print_verdict(judged, SafeConsole())
-    say("", f"verdict  {place}")
+    say("", *(f"{name:<8} {place}" for name, place in places.items()))
+    if limit is not None and fails(judged, limit):
+        say(f"failed   {judged.level}, and --fail-on is {limit}")
+        raise typer.Exit(FOUND)
 
 
 @app.command()

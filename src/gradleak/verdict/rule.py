@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
+from gradleak.core.errors import GradleakError
+from gradleak.core.registry import suggest
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.membership import Confirmed
-from gradleak.verdict.model import LEVELS, AttackVerdict, CandidatesVerdict, Level
+from gradleak.verdict.model import LEVELS, AttackVerdict, CandidatesVerdict, Level, Verdict
 
 # Percent of the sentences that must come back whole, beyond what guessing reads whole, for the worst level.
 WHOLE = 10.0
@@ -22,6 +24,8 @@ ENOUGH_TRIALS = 10
 NAMED, NEARLY_ALL = 50.0, 90.0
 # Levels at which something was read.
 LEAKS: tuple[Level, ...] = ("critical", "high", "moderate")
+# What a pipeline can be made to fail on: every level but the last, which would fail always.
+LIMITS = LEVELS[:-1]
 
 
 def level(attacks: Sequence[AttackVerdict], missing: int = 0, candidates: CandidatesVerdict | None = None) -> Level:
@@ -108,3 +112,29 @@ def too_rough(attack: AttackVerdict) -> bool:
 def strongest(attacks: Sequence[AttackVerdict]) -> AttackVerdict:
     """The attack that read most."""
     return max(attacks, key=lambda attack: (attack.leak.mean, attack.whole.mean))
+
+
+def parse_limit(text: str) -> Level:
+    """The level from which on a pipeline is to fail.
+
+    >>> parse_limit("High")
+    'high'
+    """
+    found = next((level for level in LIMITS if level == text.strip().lower()), None)
+    if found is None:
+        raise GradleakError(f"there is no level {text!r} to fail on; {suggest(text, LIMITS)}")
+    return found
+
+
+def reaches(level: Level, limit: Level) -> bool:
+    """Whether a level is as bad as this one, or worse.
+
+    >>> reaches("critical", "high"), reaches("unfinished", "high"), reaches("unfinished", "unclear")
+    (True, False, True)
+    """
+    return LEVELS.index(level) <= LEVELS.index(limit)
+
+
+def fails(verdict: Verdict, limit: Level) -> bool:
+    """Whether some scenario is at this level or worse; an attempt without a result is as one that is unfinished."""
+    return reaches(verdict.level, limit) or (bool(verdict.missing) and reaches("unfinished", limit))
