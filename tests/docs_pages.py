@@ -13,7 +13,7 @@ DOCS = ROOT / "docs"
 # The pages for users, whose commands are all run; those of the others are only checked.
 GUIDES = (
     "quickstart", "flower", "finetunes", "choose-a-defence", "report", "verdict", "threat-models",
-    "write-an-attack", "write-a-defence", "extend", "settings", "faq", "index", "ci",
+    "write-an-attack", "write-a-defence", "extend", "settings", "faq", "index", "ci", "annex",
 )  # fmt: skip
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Single capitals, dots and brackets in a command say that something is to be filled in.

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gradleak.models.image import ImageModel
     from gradleak.models.load import load_model
     from gradleak.models.text import TextModel
+    from gradleak.report.annex.write import write_annex
     from gradleak.report.build import write_report
     from gradleak.scoring.metric import Metric
     from gradleak.scoring.score import score
@@ -90,6 +91,7 @@ _HOMES = {
     "gradleak.models.image": ("ImageModel",),
     "gradleak.models.load": ("load_model",),
     "gradleak.models.text": ("TextModel",),
+    "gradleak.report.annex.write": ("write_annex",),
     "gradleak.report.build": ("write_report",),
     "gradleak.scoring.metric": ("Metric",),
     "gradleak.scoring.score": ("score",),
@@ -109,6 +111,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "load_results",
     "load_spec",
     "judge",
+    "write_annex",
     "write_report",
     # its steps
     "Budget",

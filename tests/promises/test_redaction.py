@@ -82,6 +82,7 @@ def read_again(call, out):
     for words in (
         ["verdict", out],
         ["report", out],
+        ["annex", out],
         ["export", out, "--out", out / "rows.csv"],
         ["compare", out, out],
     ):
@@ -96,7 +97,7 @@ def test_every_command_that_redacts_is_tried_here():
         if any("--redact" in getattr(parameter, "opts", ()) for parameter in command.params)
     }
     elsewhere = {"contains"}  # tests/cli/test_contains_command.py
-    assert offering - elsewhere == {"audit", "attack", "map", "checkpoints", "report", "export", "compare"}
+    assert offering - elsewhere == {"audit", "attack", "map", "checkpoints", "report", "annex", "export", "compare"}
 
 
 def test_without_it_the_words_are_there(call, small_model, data, tmp_path):
@@ -177,7 +178,8 @@ def test_a_page_without_words_of_a_run_with_them(call, small_model, data, tmp_pa
     silent(call("export", run, "--out", out / "rows.csv", "--redact"), out)
     silent(call("compare", run, run, "--out", out, "--redact"), out)
     silent(call("report", run, "--redact"))
-    assert not {"report.html", "verdict.json"} & set(told_in(run))
+    silent(call("annex", run, "--redact"))
+    assert not {"report.html", "verdict.json", "annex.md", "annex.html"} & set(told_in(run))
 
 
 def test_experiments(call, small_model, data, tmp_path):

@@ -81,6 +81,9 @@ class Scenario(_Model):
     defenses: list[str] = Field(default_factory=list, description="what was done to the update, in order")
     observed: Observed | None = Field(default=None, description="the tensors the attacker sees; null in old results")
     known: list[str] = Field(description="what the threat model grants beside the tensors")
+    threat: str | None = Field(
+        default=None, description="the threat model's name, with what was set otherwise; null if it was not named"
+    )
     notes: list[str] = Field(default_factory=list, description="what is to be known of the model, such as a new head")
 
     @property
@@ -162,7 +165,7 @@ class Trial(_Model):
 class Results(_Model):
     """One audit."""
 
-    schema_version: Literal[1, 2] = Field(default=2, description="1 in results of older versions")
+    schema_version: Literal[1, 2, 3] = Field(default=3, description="less in results of older versions")
     created: str
     status: StopReason
     redacted: bool = False

@@ -296,6 +296,7 @@ class ClientSide:
             defenses=list(self.defenses),
             known=list(self.known),
             observed=self.observed,
+            threat=spec.threat_label,
             notes=list(model.notes),
         )
         name, secret = spec.attack or method.name, self.case.secret.hex

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from gradleak.audits.threats import find_threat, threat_label
 from gradleak.core.budget import Budget, parse_duration
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import parse_memory
@@ -87,6 +88,11 @@ class AuditSpec(BaseModel):
         (), "what the client does to its update, such as noise:sigma=0.01; repeat for a chain", "client",
         flag="--defense",
     )  # fmt: skip
+    threat: str | None = setting(
+        None,
+        "a threat model by name, one of `gradleak threats`; it sets known, observe and candidates where you do not",
+        "client", column=False,
+    )  # fmt: skip
     observe: str = setting(
         "all", "the part of the model the attacker sees: transformer, layer:6, layer:6.query, head, ...", "client"
     )
@@ -131,6 +137,14 @@ class AuditSpec(BaseModel):
     )  # fmt: skip
     out: str | None = setting(None, "folder for the results", "running", column=False)
     redact: bool = setting(False, "mask all texts in what is written and shown", "running", column=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, values: object) -> object:
+        """What a named threat model sets, below what is set beside it."""
+        if isinstance(values, dict) and isinstance(values.get("threat"), str):
+            return {**find_threat(values["threat"]).settings, **values}
+        return values
 
     @field_validator("model", "data", "chat_template", mode="before")
     @classmethod
@@ -201,8 +215,15 @@ class AuditSpec(BaseModel):
         return text
 
     def with_(self, **changes: Any) -> AuditSpec:
-        """The same audit with some settings changed; the changes are checked like the rest."""
-        return type(self).model_validate({**self.model_dump(include=self.model_fields_set), **changes})
+        """The same audit with some settings changed; the changes are checked like the rest.
+
+        Another threat model takes the place of what the first has set.
+        """
+        kept = self.model_dump(include=self.model_fields_set)
+        if "threat" in changes and self.threat is not None:
+            ours = find_threat(self.threat).settings
+            kept = {name: value for name, value in kept.items() if name not in ours or ours[name] != value}
+        return type(self).model_validate({**kept, **changes})
 
     def time_limit(self) -> Budget:
         """The budget, which starts to run now."""
@@ -216,6 +237,11 @@ class AuditSpec(BaseModel):
     @property
     def rule(self) -> ClientRule:
         return ClientRule.parse(self.client)
+
+    @property
+    def threat_label(self) -> str | None:
+        """The threat model's name, with what is set otherwise; None if it was not named."""
+        return threat_label(self.threat, self.model_dump())
 
     @property
     def attack_label(self) -> str:

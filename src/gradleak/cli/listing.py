@@ -121,6 +121,16 @@ def print_clients() -> None:
     _print(_settings("--client", rules, ClientRule), _settings("--lora", "fresh adapters", LoraSettings), *presets)
 
 
+def print_threats() -> None:
+    from gradleak.audits.threats import THREATS
+
+    table = _table("", "--threat", "who attacks", "the settings it stands for")
+    for name, threat in THREATS.items():
+        values = {key: ",".join(each) if isinstance(each, tuple) else each for key, each in threat.settings.items()}
+        table.add_row(name, threat.who, "\n".join(f"{key}: {value or 'nothing'}" for key, value in values.items()))
+    _print(table)
+
+
 def print_metrics() -> None:
     from gradleak.scoring.metric import Metric
     from gradleak.scoring.metrics import METRICS, in_order

@@ -1,4 +1,5 @@
-"""Commands that list what there is, and the assets: attacks, defenses, clients, metrics, models, assets."""
+"""Commands that list what there is, and the assets: attacks, defenses, clients, threats, metrics, models,
+assets."""
 
 from __future__ import annotations
 
@@ -39,6 +40,14 @@ def clients() -> None:
     from gradleak.cli.listing import print_clients
 
     print_clients()
+
+
+@app.command()
+def threats() -> None:
+    """List the named threat models: who attacks, and the settings that each stands for."""
+    from gradleak.cli.listing import print_threats
+
+    print_threats()
 
 
 @app.command()

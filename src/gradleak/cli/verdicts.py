@@ -1,4 +1,4 @@
-"""Commands on finished results: verdict, report, export, compare."""
+"""Commands on finished results: verdict, report, annex, export, compare."""
 
 from __future__ import annotations
 
@@ -93,6 +93,25 @@ def show(found: Gathered) -> None:
         print_results(found.results[0], console, sentences=20)
     print_verdict(verdict, console)
     say("", f"verdict  {place}", f"report   {page}")
+
+
+@app.command()
+def annex(
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option(help="Folder for annex.md and annex.html; default: the first.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="What to call the record, such as the system it is about.")
+    ] = None,
+    redact: Redact = False,
+) -> None:
+    """Write the record that reviewers need: threat model, what was measured, attacks, controls, limits, hashes."""
+    from gradleak.report.annex.write import PAGE, write_annex
+    from gradleak.report.live import LiveProgress
+
+    with LiveProgress() as progress:
+        progress.begin("reading results", 0)
+        place = write_annex(folder, out, redact, title)
+    say(f"record   {place}", f"page     {place.with_name(PAGE)}")
 
 
 @app.command()

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from gradleak.core.files import write_text
 from gradleak.report.findings import Finding, findings_of
 from gradleak.verdict.model import Level, Verdict
+from gradleak.verdict.sentences import LEVEL_WORDS
 from gradleak.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -26,14 +27,6 @@ _KINDS: dict[Level, tuple[str, str]] = {
 }
 # By which code-scanning pages sort: 9 and above is critical there, 7 high, 4 medium.
 _SEVERITY: dict[Level, str] = {"critical": "9.5", "high": "8.0", "moderate": "5.0"}
-_ABOUT: dict[Level, str] = {
-    "critical": "Whole examples were read back from updates, far more often than by guessing.",
-    "high": "Much of the private data was read back from updates, or nearly all of its tokens.",
-    "moderate": "Clearly more was read back from updates than by guessing.",
-    "unfinished": "An attack was cut short or has no result: nothing is shown either way.",
-    "unclear": "Too few trials, or too wide an interval: a leak worth knowing could hide in it.",
-    "not shown": "The attacks ran to their end and read no more than guessing. Others may read more.",
-}
 
 
 def write_sarif(verdict: Verdict, place: Path, source: str) -> Path:
@@ -70,8 +63,8 @@ def _rule(level: Level) -> dict[str, Any]:
         "id": rule_id(level),
         "name": f"Leak{level.title().replace(' ', '')}",
         "shortDescription": {"text": f"Leak from updates: {level}"},
-        "fullDescription": {"text": _ABOUT[level]},
-        "help": {"text": f"{_ABOUT[level]} The levels and their rule are written down in docs/verdict.md."},
+        "fullDescription": {"text": LEVEL_WORDS[level]},
+        "help": {"text": f"{LEVEL_WORDS[level]} The levels and their rule are written down in docs/verdict.md."},
         "defaultConfiguration": {"level": severity if kind == "fail" else "note"},
         "properties": {"tags": ["security", "privacy", "federated-learning"], **scored},
     }

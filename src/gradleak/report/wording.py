@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from gradleak.audits.results import Results, Scenario
+from gradleak.audits.threats import threat_words
 from gradleak.core.text import counted, enumerated
 from gradleak.defenses import known_defenses
 from gradleak.models.tasks import TASKS, UNLABELLED, Modality, TargetTask
@@ -52,7 +53,8 @@ def threat_model(scenario: Scenario) -> list[str]:
     ]
     if hidden:
         sentences.append(f"The attacker must find out {enumerated(hidden)}.")
-    return [*sentences, *scenario.notes]
+    named = [] if scenario.threat is None else [threat_words(scenario.threat)]
+    return [*named, *sentences, *scenario.notes]
 
 
 def _held(scenario: Scenario) -> str:

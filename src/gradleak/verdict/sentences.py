@@ -16,6 +16,16 @@ CAVEAT = (
     "there is no level that says nothing can be read."
 )
 
+# What each level means, in one sentence.
+LEVEL_WORDS: dict[Level, str] = {
+    "critical": "Whole examples were read back from updates, far more often than by guessing.",
+    "high": "Much of the private data was read back from updates, or nearly all of its tokens.",
+    "moderate": "Clearly more was read back from updates, or confirmed, than by guessing.",
+    "unfinished": "An attack was cut short or has no result: nothing is shown either way.",
+    "unclear": "Too few trials, or too wide an interval: a leak worth knowing could hide in it.",
+    "not shown": "The attacks ran to their end and read no more than guessing. Others may read more.",
+}
+
 _NAMES = {
     "spacy": "names as spaCy finds them",
     "nothing": "the texts have no capitals",

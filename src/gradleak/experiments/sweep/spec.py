@@ -131,7 +131,9 @@ class SweepSpec(ExperimentSpec):
         for model, data, size, client, chain, part, attack, seed in itertools.product(*self._lists()):
             chosen = {**model.model_dump(exclude_none=True), **data.model_dump(exclude_none=True)}
             chosen |= {} if attack is None else {"attack": attack.name, "options": attack.options}
-            yield self.audit.with_(**chosen, batch_size=size, client=client, defenses=chain, observe=part, seed=seed)
+            if "observe" in self.model_fields_set:  # else a named threat model may say what is seen
+                chosen["observe"] = part
+            yield self.audit.with_(**chosen, batch_size=size, client=client, defenses=chain, seed=seed)
 
 
 def load_sweep(path: Path, changes: Mapping[str, Any] | None = None) -> SweepSpec:
