@@ -7,7 +7,12 @@ TORCH ?= torch==2.13.0
 INTEGRATIONS := .venv-integrations
 FLOWER ?= flwr==1.41.0
 
-.PHONY: demo test test-fast test-integrations fuzz lint types check setup assets clean
+# mkdocs reads the source and runs none of it, so its environment has no torch.
+DOCS := .venv-docs
+# What `pip install gradleak` gives and nothing else, for the bill of materials.
+SBOM := .venv-sbom
+
+.PHONY: demo test test-fast test-integrations fuzz lint types docs dist-check sbom check setup assets clean
 
 demo: assets
 	$(BIN)/gradleak demo
@@ -35,7 +40,23 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-check: test lint types
+# The site, in site/; what a page names and is not there is an error.
+docs: $(DOCS)/ready
+	$(DOCS)/bin/mkdocs build --strict --quiet
+
+# Wheel and source archive in dist/, each installed and tried in an empty environment.
+dist-check: setup
+	$(BIN)/python .ci/dist_check.py
+
+# What a user gets with gradleak, as CycloneDX.
+sbom: dist-check
+	rm -rf $(SBOM) && $(PYTHON) -m venv $(SBOM)/tool && $(PYTHON) -m venv --without-pip $(SBOM)/user
+	$(SBOM)/tool/bin/python -m pip install --quiet cyclonedx-bom
+	$(SBOM)/tool/bin/python -m pip --python $(SBOM)/user install --quiet "$(TORCH)" dist/*.whl
+	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON \
+		-o dist/gradleak.cdx.json $(SBOM)/user/bin/python
+
+check: test lint types docs dist-check
 
 setup: .venv/ready
 
@@ -54,5 +75,11 @@ $(INTEGRATIONS)/ready: pyproject.toml Makefile
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[flower,ray,lora]" "$(FLOWER)" accelerate hatchling pytest pytest-xdist hypothesis
 	touch $@
 
+$(DOCS)/ready: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/wanted.txt
+	$(DOCS)/bin/python -m pip install --quiet --requirement $(DOCS)/wanted.txt
+	touch $@
+
 clean:
-	rm -rf .venv $(INTEGRATIONS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(INTEGRATIONS) $(DOCS) $(SBOM) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
