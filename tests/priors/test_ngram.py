@@ -60,6 +60,15 @@ def test_probabilities_sum_to_one(corpus, first, second):
     assert total == pytest.approx(1.0)
 
 
+@settings(max_examples=60, deadline=None)
+@given(corpora, st.integers(0, VOCABULARY), st.integers(0, VOCABULARY))
+def test_all_followers_at_once_are_those_one_by_one(corpus, first, second):
+    """To the last bit: what is drawn from them must not change."""
+    prior, every = count_ngrams(corpus, VOCABULARY), np.arange(VOCABULARY)
+    slow = prior.probability(np.full_like(every, first), np.full_like(every, second), every)
+    assert np.array_equal(prior.followers(first, second), slow)
+
+
 def test_nll_is_the_mean_over_the_sentence():
     corpus = [[0, 1, 2], [0, 1, 3], [4]]
     prior = count_ngrams(corpus, VOCABULARY)

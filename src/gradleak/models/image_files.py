@@ -75,9 +75,11 @@ class Processor(BaseModel):
 
 def classifier_of(model_type: str) -> str | None:
     """The class of transformers that classifies images by a model of this type; None where models read text."""
+    if model_type in FAMILIES:  # before what takes seconds to import
+        return None
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as KINDS
 
-    kinds = None if model_type in FAMILIES else KINDS.get(model_type)
+    kinds = KINDS.get(model_type)
     return kinds[0] if isinstance(kinds, tuple) else kinds  # of several the first is the one that is trained
 
 

