@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import scipy  # its parts are loaded when they are first used
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from gradleak.attacks.base import Reconstruction
@@ -92,6 +92,6 @@ def _left_over(wanted: Tensor, rows: Tensor) -> float:
     wanted, rows = wanted.double(), rows.double() / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
     axes, coordinates = torch.linalg.qr(rows.T)  # the search itself then has as many numbers as there are rows
     within = axes.T @ wanted
-    _, distance = nnls(coordinates.numpy(), within.numpy())
+    _, distance = scipy.optimize.nnls(coordinates.numpy(), within.numpy())
     outside = (wanted - axes @ within).square().sum()
     return (distance**2 + float(outside)) / max(float(wanted.square().sum()), 1e-300)
