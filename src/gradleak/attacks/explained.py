@@ -47,12 +47,13 @@ def explained_share(update: Update, model: Target, answer: Reconstruction, budge
     given = [[*model.prefix, *sentence.tokens, *model.suffix] for sentence in answer.sentences]
     drawn = _random_words(model, [sentence.tokens for sentence in answer.sentences])
 
-    def left(sentences: Sequence[Sequence[int]]) -> float:
-        columns = torch.cat([_columns(gradients, sentences, own, places, budget) for own in labels])
-        return _left_over(wanted[places], columns)
-
-    by_chance = left(drawn)
-    return max(0.0, 1.0 - left(given) / by_chance) if by_chance else None
+    # In the same passes: as long as those of the answer, they need no further padding.
+    both = [_columns(gradients, [*drawn, *given], own and [*own, *own], places, budget) for own in labels]
+    by_chance, left = (
+        _left_over(wanted[places], torch.cat([rows[part] for rows in both]))
+        for part in (slice(len(drawn)), slice(len(drawn), None))
+    )
+    return max(0.0, 1.0 - left / by_chance) if by_chance else None
 
 
 def _labels(answer: Reconstruction, model: TextModel) -> list[list[int] | None] | None:
@@ -80,7 +81,10 @@ def _columns(
     places: Tensor,
     budget: Budget,
 ) -> Tensor:
-    return torch.cat([rows.cpu()[:, places].double() for _, rows, _ in gradients.of(sentences, labels, budget)])
+    """Their gradients at the places, a row for each sentence."""
+    made = [(some, rows.cpu()[:, places]) for some, rows, _ in gradients.of(sentences, labels, budget)]
+    order = torch.tensor([number for some, _ in made for number in some])
+    return torch.cat([rows for _, rows in made])[order.argsort()]
 
 
 def _left_over(wanted: Tensor, rows: Tensor) -> float:
