@@ -27,6 +27,9 @@ from gradleak.updates.update import Update
 ENTRIES = 1 << 16
 # Labels that a sentence is tried with, where the answer does not say which it has.
 MOST_LABELS = 4
+# Squared, as a share of the largest: directions that rows differ in by no more than fp32 rounds. A sentence's
+# gradients under two classes are opposite, and what rounding leaves between them would fit anything.
+ROUNDING = 1e-10
 
 
 def explained_share(update: Update, model: Target, answer: Reconstruction, budget: Budget) -> float | None:
@@ -94,8 +97,13 @@ def _left_over(wanted: Tensor, rows: Tensor) -> float:
     0.64
     """
     wanted, rows = wanted.double(), rows.double() / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    axes, coordinates = torch.linalg.qr(rows.T)  # the search itself then has as many numbers as there are rows
-    within = axes.T @ wanted
-    _, distance = scipy.optimize.nnls(coordinates.numpy(), within.numpy())
-    outside = (wanted - axes @ within).square().sum()
-    return (distance**2 + float(outside)) / max(float(wanted.square().sum()), 1e-300)
+    # The search itself then has as many numbers as there are rows.
+    sizes, axes = torch.linalg.eigh(rows @ rows.T)
+    clear = sizes > ROUNDING * sizes[-1]
+    if not bool(clear.any()):
+        return 1.0
+    sizes, axes = sizes[clear].sqrt(), axes[:, clear]
+    within = axes.T @ (rows @ wanted) / sizes
+    _, distance = scipy.optimize.nnls((sizes * axes).T.numpy(), within.numpy())
+    whole = float(wanted.square().sum())
+    return (distance**2 + max(0.0, whole - float(within.square().sum()))) / max(whole, 1e-300)

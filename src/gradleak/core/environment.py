@@ -56,8 +56,8 @@ def describe(device: torch.device) -> Environment:
     )
 
 
-# What follows is asked once: it is the state of the code that this process has loaded, and a sweep of quick cells would
-# spend much of its time on it.
+# What follows is asked once: it is the state of the code that this process has loaded, and a sweep of quick cells
+# would spend much of its time on it.
 
 
 @functools.cache
