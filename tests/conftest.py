@@ -27,7 +27,8 @@ sys.dont_write_bytecode = False
 gc.disable()
 
 # A deadline would measure what else the machine does, and the imports of a first call.
-settings.register_profile("gradleak", deadline=None)
+# Half as many examples as usual: every run draws others, and there are many runs.
+settings.register_profile("gradleak", deadline=None, max_examples=50)
 # For fuzzing at length: pytest tests/test_fuzz.py --hypothesis-profile thorough -s
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("gradleak")

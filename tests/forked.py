@@ -20,6 +20,9 @@ from typing import Any, BinaryIO
 
 __all__ = ["DEVNULL", "PIPE", "CompletedProcess", "Popen", "SubprocessError", "TimeoutExpired", "run"]
 
+# The process numbers of all that `Popen` started.
+STARTED: list[int] = []
+
 
 def run(
     command: list[str], *, capture_output: bool = True, text: bool = False, timeout: float | None = None,
@@ -62,6 +65,7 @@ class Popen:
         self.pid = os.fork()
         if not self.pid:
             _talk(main, (reads, says, stderr.fileno()), (writes, hears), env, cwd)
+        STARTED.append(self.pid)
         os.close(reads)
         os.close(says)
         self.stdin, self.stdout = os.fdopen(writes, "wb"), os.fdopen(hears, "rb")

@@ -22,16 +22,24 @@ def byte_pairs(
     """A vocabulary and its merges: the most frequent pair each time, of equal ones the first by name."""
     spelled = {word: list(word) for word in words}
     tokens, merges = [*special, *sorted(alphabet)], []
+    pairs = Counter[tuple[str, str]]()
+    for word in words:
+        _count(pairs, spelled[word], words[word])
     while len(tokens) < SIZE:
-        pairs: Counter[tuple[str, str]] = Counter()
-        for word, pieces in spelled.items():
-            for pair in pairwise(pieces):
-                pairs[pair] += words[word]
         best = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        spelled = {word: _merged(pieces, best) for word, pieces in spelled.items()}
+        for word, pieces in spelled.items():
+            if best[0] in pieces and best in pairwise(pieces):
+                _count(pairs, pieces, -words[word])
+                spelled[word] = _merged(pieces, best)
+                _count(pairs, spelled[word], words[word])
         merges.append(best)
         tokens.append("".join(best))
     return _numbered(tokens), merges
+
+
+def _count(pairs: Counter[tuple[str, str]], pieces: list[str], times: int) -> None:
+    for pair in pairwise(pieces):
+        pairs[pair] += times
 
 
 def _merged(pieces: list[str], pair: tuple[str, str]) -> list[str]:

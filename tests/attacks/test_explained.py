@@ -1,11 +1,12 @@
 """What share of an update the sentences that were read back explain."""
 
 import pytest
+import torch
 from tiny import tiny_model
 
 from gradleak import Client, attack
 from gradleak.attacks.base import Reconstruction, Sentence
-from gradleak.attacks.explained import explained_share
+from gradleak.attacks.explained import _left_over, explained_share
 from gradleak.core.budget import Budget
 
 TEXTS = ["the old man lost his keys", "a small dog ran home", "we meet at nine", "rain fell on the town"]
@@ -50,3 +51,11 @@ def test_nothing_is_said_of_no_sentences_and_of_labels_that_cannot_be_tried():
     numbers = tiny_model("bert", "regression")
     update = Client(numbers).update(TEXTS[:1], labels=[0.5])
     assert explained_share(update, numbers, answered(numbers, TEXTS[:1]), Budget()) is None
+
+
+def test_rows_that_differ_by_rounding_explain_no_more_than_one():
+    """As a sentence's gradients under two classes do, which are opposite."""
+    generator = torch.Generator().manual_seed(0)
+    row, other, noise = torch.randn(3, 100, dtype=torch.float64, generator=generator)
+    pair = torch.stack([row, 1e-7 * noise - row])
+    assert _left_over(row + other, pair) == pytest.approx(_left_over(row + other, row[None]), rel=1e-6)

@@ -13,7 +13,7 @@ from gradleak.core.progress import Progress
 
 # No polishing but where a test asks for it: twelve rounds would take ten times as long as the rest.
 QUICK = {
-    "steps": 6, "init_draws": 3, "init_orders": 2, "discrete_every": 2, "candidates": 6, "prior": "none", "polish": 0,
+    "steps": 4, "init_draws": 3, "init_orders": 2, "discrete_every": 2, "candidates": 6, "prior": "none", "polish": 0,
 }  # fmt: skip
 POLISHED = {**QUICK, "polish": 1}
 # What polishing takes grows with the square of the length.
@@ -129,10 +129,10 @@ def test_bad_options_are_refused(tiny_bert, name):
 def test_settled_attacks_stop_early(tiny_bert, name):
     """With patience, a row whose answer no longer changes is left alone; the others go on."""
     updates = [Client(tiny_bert, ALL_KNOWN).update([text], [1]) for text in TEXTS[:2]]
-    options = {**QUICK, "steps": 400, "lr": 1e-7, "discrete_every": 0, "patience": 20}
+    options = {**QUICK, "steps": 400, "lr": 1e-7, "discrete_every": 0, "patience": 10}
     for found in attack(updates, tiny_bert, name, **options):
         assert found.status == "completed"
-        assert found.trace[-1].step <= 40
+        assert found.trace[-1].step <= 20
 
 
 def test_planned_attacks_repeat_and_leave_the_model_alone(planned):

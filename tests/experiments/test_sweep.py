@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import forked
 import pytest
 from counted import COUNTED, counted_attack
 
@@ -198,7 +199,7 @@ def test_killed_at_random_moments(model_folder, tmp_path):
     """The command itself, with its workers; `gradleak bench trust` does the same more often.
 
     The seed draws everything while the table is written, then the driver while cells run; that a worker which dies
-    is replaced is tested below.
+    is replaced is tested below, on forks.
     """
     found = bench_trust(tmp_path / "t", str(model_folder), kills=2, workers=1, seed=383)
     print(found)
@@ -303,36 +304,33 @@ def test_different_sweeps_in_one_folder(make, tmp_path):
 
 
 def children() -> list[int]:
-    """Worker processes of this one."""
+    """Worker processes of this one that live; forks all of them."""
     found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    for worker in forked.STARTED:
         with suppress(OSError):
-            parent = int((place / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent == os.getpid() and "gradleak.experiments.runner.serve" in (place / "cmdline").read_text():
-                found.append(int(place.name))
+            state, parent, *_ = Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()
+            if state != "Z" and int(parent) == os.getpid():
+                found.append(worker)
     return found
 
 
-def kill_workers(times: int) -> threading.Thread:
-    """Kill so many workers as soon as each appears."""
+def kill_workers(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """So many workers are killed as soon as they are there."""
+    before, talk = len(forked.STARTED), forked._talk
 
-    def work():
-        for _ in range(times):
-            while not (found := children()):
-                time.sleep(0.02)
-            os.kill(found[0], signal.SIGKILL)
-            while found[0] in children():
-                time.sleep(0.02)
+    def dying(*given):
+        if len(forked.STARTED) < before + times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        talk(*given)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+    monkeypatch.setattr(forked, "_talk", dying)
 
 
-def test_a_dead_worker_is_replaced_and_its_cell_tried_again(make, tmp_path):
+@pytest.mark.usefixtures("forked_workers")
+def test_a_dead_worker_is_replaced_and_its_cell_tried_again(make, tmp_path, monkeypatch):
     config = make(seeds=1)
     run(config, tmp_path / "inline")
-    kill_workers(1)
+    kill_workers(monkeypatch, 1)
     result = on_workers(config, tmp_path / "local")
     assert result.statuses == {"completed": 2}
     assert sorted(cell.attempts for cell in read_cells(tmp_path / "local")) == [1, 2]
@@ -340,14 +338,16 @@ def test_a_dead_worker_is_replaced_and_its_cell_tried_again(make, tmp_path):
     assert children() == []
 
 
-def test_a_cell_that_kills_every_worker_fails_with_the_reason(make, tmp_path):
-    kill_workers(ATTEMPTS)
+@pytest.mark.usefixtures("forked_workers")
+def test_a_cell_that_kills_every_worker_fails_with_the_reason(make, tmp_path, monkeypatch):
+    kill_workers(monkeypatch, ATTEMPTS)
     assert on_workers(make(attacks=["bag"], seeds=1), tmp_path).statuses == {"failed": 1}
     (cell,) = read_cells(tmp_path)
     assert cell.attempts == ATTEMPTS
     assert "died of signal SIGKILL" in cell.error
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_too_much_memory_is_a_limit_of_its_own(make, tmp_path):
     config = make(attacks=["bag"], seeds=1, limits={"memory": "5MB"})  # less than an interpreter
     assert on_workers(config, tmp_path).statuses == {"budget-exhausted": 1}

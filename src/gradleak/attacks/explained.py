@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import scipy  # its parts are loaded when they are first used
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from gradleak.attacks.base import Reconstruction
@@ -27,6 +27,9 @@ from gradleak.updates.update import Update
 ENTRIES = 1 << 16
 # Labels that a sentence is tried with, where the answer does not say which it has.
 MOST_LABELS = 4
+# Squared, as a share of the largest: directions that rows differ in by no more than fp32 rounds. A sentence's
+# gradients under two classes are opposite, and what rounding leaves between them would fit anything.
+ROUNDING = 1e-10
 
 
 def explained_share(update: Update, model: Target, answer: Reconstruction, budget: Budget) -> float | None:
@@ -47,12 +50,13 @@ def explained_share(update: Update, model: Target, answer: Reconstruction, budge
     given = [[*model.prefix, *sentence.tokens, *model.suffix] for sentence in answer.sentences]
     drawn = _random_words(model, [sentence.tokens for sentence in answer.sentences])
 
-    def left(sentences: Sequence[Sequence[int]]) -> float:
-        columns = torch.cat([_columns(gradients, sentences, own, places, budget) for own in labels])
-        return _left_over(wanted[places], columns)
-
-    by_chance = left(drawn)
-    return max(0.0, 1.0 - left(given) / by_chance) if by_chance else None
+    # In the same passes: as long as those of the answer, they need no further padding.
+    both = [_columns(gradients, [*drawn, *given], own and [*own, *own], places, budget) for own in labels]
+    by_chance, left = (
+        _left_over(wanted[places], torch.cat([rows[part] for rows in both]))
+        for part in (slice(len(drawn)), slice(len(drawn), None))
+    )
+    return max(0.0, 1.0 - left / by_chance) if by_chance else None
 
 
 def _labels(answer: Reconstruction, model: TextModel) -> list[list[int] | None] | None:
@@ -80,7 +84,10 @@ def _columns(
     places: Tensor,
     budget: Budget,
 ) -> Tensor:
-    return torch.cat([rows.cpu()[:, places].double() for _, rows, _ in gradients.of(sentences, labels, budget)])
+    """Their gradients at the places, a row for each sentence."""
+    made = [(some, rows.cpu()[:, places]) for some, rows, _ in gradients.of(sentences, labels, budget)]
+    order = torch.tensor([number for some, _ in made for number in some])
+    return torch.cat([rows for _, rows in made])[order.argsort()]
 
 
 def _left_over(wanted: Tensor, rows: Tensor) -> float:
@@ -90,8 +97,13 @@ def _left_over(wanted: Tensor, rows: Tensor) -> float:
     0.64
     """
     wanted, rows = wanted.double(), rows.double() / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    axes, coordinates = torch.linalg.qr(rows.T)  # the search itself then has as many numbers as there are rows
-    within = axes.T @ wanted
-    _, distance = nnls(coordinates.numpy(), within.numpy())
-    outside = (wanted - axes @ within).square().sum()
-    return (distance**2 + float(outside)) / max(float(wanted.square().sum()), 1e-300)
+    # The search itself then has as many numbers as there are rows.
+    sizes, axes = torch.linalg.eigh(rows @ rows.T)
+    clear = sizes > ROUNDING * sizes[-1]
+    if not bool(clear.any()):
+        return 1.0
+    sizes, axes = sizes[clear].sqrt(), axes[:, clear]
+    within = axes.T @ (rows @ wanted) / sizes
+    _, distance = scipy.optimize.nnls((sizes * axes).T.numpy(), within.numpy())
+    whole = float(wanted.square().sum())
+    return (distance**2 + max(0.0, whole - float(within.square().sum()))) / max(whole, 1e-300)

@@ -90,8 +90,10 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
         whole = share_interval(total["whole"], total["sentences"])
         reached, guessed = (Interval(**cell[name]["rougeL"]) for name in ("summary", "control"))
         seconds = [trial["seconds"] for trial in trials]
+        cut = sum(trial["status"] != "completed" for trial in trials)
+        batches = f"{len(trials)}, {cut} cut by time" if cut else str(len(trials))
         lines.append(
-            f"| {own['model']} | {cell['family']} | {Path(own['data']).stem} | {own['batch_size']} | {len(trials)} | "
+            f"| {own['model']} | {cell['family']} | {Path(own['data']).stem} | {own['batch_size']} | {batches} | "
             f"{total['whole']} of {total['sentences']}: {format_interval(whole)} | "
             f"{total['certified']}, {total['certified_wrong']} | {format_interval(reached)} | "
             f"{format_interval(guessed)} | {statistics.median(seconds):.0f} ({max(seconds):.0f}) |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import subprocess
 from importlib import metadata
@@ -47,7 +48,7 @@ def describe(device: torch.device) -> Environment:
         python=platform.python_version(),
         platform=platform.platform(),
         processor=_processor(),
-        packages={name: metadata.version(name) for name in _PACKAGES},
+        packages=dict(_versions()),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         threads=torch.get_num_threads(),
         git_commit=commit,
@@ -55,6 +56,16 @@ def describe(device: torch.device) -> Environment:
     )
 
 
+# What follows is asked once: it is the state of the code that this process has loaded, and a sweep of quick cells
+# would spend much of its time on it.
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in _PACKAGES}
+
+
+@functools.cache
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -64,6 +75,7 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
+@functools.cache
 def _git_state() -> tuple[str | None, bool | None]:
     """Commit of the checkout this package runs from, and whether it was changed; None if it is installed."""
     root = Path(__file__).parents[3]
