@@ -122,16 +122,17 @@ class Chains:
 
     def _openings(self, attended: Attended) -> list[tuple[int, ...]]:
         """Beginnings of two or three tokens of which the last occurs once, whatever the others are."""
+        numbers = {token: number for number, token in enumerate(attended.tokens)}
         if self.model.prefix:  # all begin alike
-            return [tuple(attended.tokens.index(token) for token in self.model.prefix)]
-        found: list[tuple[int, ...]] = []
-        for first in range(len(attended.tokens)):
-            found += _passed(attended, (first,), widely=False)
-        begun = {pair[-2:] for pair in found}
-        for first in range(len(attended.tokens)):
+            first = [tuple(numbers[token] for token in self.model.prefix if token in numbers)]
+        else:
+            first = [(number,) for number in numbers.values()]
+        found = [own for sentence in first for own in _next_one(attended, sentence)]
+        pairs = set(found)
+        for sentence in first:
             if self.budget.over:
                 break
-            found += _passed(attended, (first,), passed=begun)
+            found += _next_two(attended, sentence, pairs)
         return found
 
     def _follow(
@@ -143,21 +144,20 @@ class Chains:
         """
         place = len(sentence) - 1
         beams, scores = [sentence], torch.zeros(1)
-        whole: dict[tuple[int, ...], float] = {}
+        whole: list[tuple[int, ...]] = []
         reading = guesses.begin(sentence)
         for _ in range(BETWEEN):
             if self.budget.over:
                 break
-            longer = [own for n, beam in enumerate(beams) for own in _passed(attended, beam, n < WIDELY)]
+            longer = [own for beam in beams for own in _next_one(attended, beam)]
+            longer = longer or [own for beam in beams[:WIDELY] for own in _next_two(attended, beam)]
             if longer:
                 return longer, []
-            for beam in beams:
-                if attended.ends(beam, place):
-                    whole.setdefault(beam, attended.left_over_behind(beam, place))
+            whole += [beam for beam in beams if attended.ends(beam, place)]
             if len(whole) >= ENDS or len(beams[0]) + 2 >= attended.longest:
                 break
             beams, scores = reading.grown(beams, scores)
-        return [], list(whole)[:ENDS]
+        return [], whole[:ENDS]
 
     def _proved(
         self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]]
@@ -250,18 +250,19 @@ class GuessedOn:
         ], order.values
 
 
-def _passed(
-    attended: Attended, sentence: tuple[int, ...], widely: bool = True, passed: Collection[tuple[int, ...]] = ()
-) -> list[tuple[int, ...]]:
-    """A beginning with one more token that proves it; if there is none, and `widely`, with two.
+def _next_one(attended: Attended, sentence: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """A beginning with one more token, where that proves it."""
+    if not 0 < len(sentence) < attended.longest:
+        return []
+    passed = (attended.next_ones(sentence) < LEFT_OVER).nonzero()[:, 0].tolist()
+    return [own for number in passed if attended.begins(own := (*sentence, number))]
 
-    `passed` are beginnings of two tokens, which also pass after anything.
-    """
-    longer = []
-    if len(sentence) < attended.longest:
-        ones = (attended.next_ones(sentence) < LEFT_OVER).nonzero()[:, 0].tolist()
-        longer = [own for number in ones if attended.begins(own := (*sentence, number))]
-    if not longer and widely and len(sentence) + 1 < attended.longest:
-        twos = (attended.next_twos(sentence) < LEFT_OVER).nonzero().tolist()
-        longer = [own for pair in twos if tuple(pair) not in passed and attended.begins(own := (*sentence, *pair))]
-    return longer
+
+def _next_two(
+    attended: Attended, sentence: tuple[int, ...], pairs: Collection[tuple[int, ...]] = ()
+) -> list[tuple[int, ...]]:
+    """The same with two more tokens; `pairs` are beginnings of two, which pass after anything."""
+    if not 0 < len(sentence) < attended.longest - 1:
+        return []
+    passed = map(tuple, (attended.next_twos(sentence) < LEFT_OVER).nonzero().tolist())
+    return [own for pair in passed if pair not in pairs and attended.begins(own := (*sentence, *pair))]
