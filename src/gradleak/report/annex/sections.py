@@ -207,7 +207,9 @@ def _changes(verdict: Verdict) -> list[Block]:
     measured = [f"{each.scenario}, {each.defense}: {each.change}" for each in verdict.scenarios if each.change]
     untried = list(dict.fromkeys(line for each in verdict.scenarios for line in each.untried))
     blocks: list[Block] = [Items(measured)] if measured else ["No change was measured that differs in one setting."]
-    return [*blocks, *(["Not measured; each with the command that does:", Items(untried)] if untried else [])]
+    if untried:
+        blocks += ["Not measured; each with the command that does:", Items(untried)]
+    return blocks
 
 
 def _promises(folder: Path) -> list[Section]:
