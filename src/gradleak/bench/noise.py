@@ -25,8 +25,8 @@ from gradleak.models.text import TextModel
 from gradleak.scoring.interval import format_interval, mean_interval
 from gradleak.scoring.text import rouge
 
-# Rules were chosen on seeds below 100.
-FIRST_SEED = 4000
+# Rules were chosen on seeds below 100, and on 4000 and 4001.
+FIRST_SEED = 4002
 # Noise is drawn from it, so that the same command draws the same.
 BENCH = Secret(bytes(32))
 
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--budget", type=float, default=300.0, help="seconds for a batch")
     given = parser.parse_args(arguments)
+    given.out.mkdir(parents=True, exist_ok=True)
     texts, model = [text for path in given.data for text in sentences(path)], load_text_model(given.model)
     for number in range(1, given.batches + 1):  # all sigmas alike, wherever it is ended
         for sigma in given.sigma:

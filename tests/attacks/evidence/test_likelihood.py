@@ -72,3 +72,26 @@ def test_derivatives_are_those_of_finite_differences():
             values.append(float(likelihood.values(guesses)))
             model.token_embedding[token] -= move * 0.01 * slope / slope.norm()
     assert (values[0] - values[1]) / 0.02 == pytest.approx(float(slope.norm()), rel=0.02)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_beginnings_are_as_likely_as_sentences_that_end_there(family):
+    model = tiny_model(family, "causal-lm")
+    update = Client(model).update(TEXTS[:1])
+    last = model.adapter.parts[-1]["ffn_out"].weight_name
+    likelihood = Likelihood(model, update.tensors, SIGMA, parameters=[last])
+    sentences = [tuple(ids) for ids in model.tokenize(TEXTS[:2])]
+
+    def batches(some):
+        padded = model.pad(some)
+        ids, mask = padded.ids[:, None], padded.mask[:, None]
+        return Batches(ids, mask, ids)
+
+    found = likelihood.beginnings(batches(sentences))
+    assert found.shape == (2, max(map(len, sentences)))
+    for row, tokens in zip(found, sentences, strict=True):
+        assert not row[0].isfinite()
+        assert not row[len(tokens) :].isfinite().any()
+        cut = [tokens[:length] for length in range(2, len(tokens) + 1)]
+        assert torch.allclose(row[1 : len(tokens)], likelihood.values(batches(cut)), rtol=1e-3, atol=1e-3)
+    assert int(found[0].argmax()) == len(sentences[0]) - 1

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.matching.capture import Capture, Gradients
-from gradleak.matching.factored import squared_norm
+from gradleak.matching.factored import Factors, squared_norm
 from gradleak.matching.kernels import fastest_products
 from gradleak.matching.targets import Group, Target
 from gradleak.models.text import TextModel
@@ -114,6 +114,39 @@ class Likelihood:
     def states(self, batches: Batches) -> Tensor:
         """What the first compared module sees of every guess; a head sees what the model makes of a sentence."""
         return torch.cat([self._pass(part, differentiable=False)[2][0].detach() for part in self._parts(batches)])
+
+    def beginnings(self, batches: Batches) -> Tensor:
+        """The likelihood of every guess at a single sentence, had it ended after each of its tokens, from one pass.
+
+        Right for causal language models and matrices behind their last attention: there what a token adds to the
+        gradient depends on no later token, and the loss is a mean over those that were predicted. (guesses, tokens);
+        minus infinity where nothing is predicted yet, and past a guess's own end.
+        """
+        found = []
+        for part in self._parts(batches):
+            gradients, _, _ = self._pass(part, differentiable=False)
+            with torch.no_grad():
+                found.append(self._by_length(gradients, part.mask[:, 0].sum(dim=1)))
+        return torch.cat(found)
+
+    def _by_length(self, gradients: Gradients, lengths: Tensor) -> Tensor:
+        inner = square = torch.zeros(())
+        for name, target in self._matrices.items():
+            for use in gradients.factored.get(name, ()):
+                if not isinstance(use, Factors):
+                    raise GradleakError(f"{name} does not lie behind the last attention")
+                inner = inner + ((use.left @ target.tensors[0]) * use.right).sum(dim=2)
+                both = (use.left @ use.left.transpose(1, 2)) * (use.right @ use.right.transpose(1, 2))
+                square = square + both
+        if not inner.dim():
+            raise GradleakError("the update holds nothing that a likelihood could be computed of")
+        # The gradient of a beginning is a mean over fewer tokens.
+        predicted = torch.arange(1, inner.shape[1] + 1, device=inner.device)
+        scale = (lengths[:, None] - 1) / predicted
+        sums = square.cumsum(dim=1).cumsum(dim=2).diagonal(dim1=1, dim2=2)
+        values = (scale * inner.cumsum(dim=1) - scale.square() * sums / 2) / self.sigma**2
+        values = values.masked_fill(predicted >= lengths[:, None], float("-inf"))  # of the sentence as a whole last
+        return torch.cat([torch.full_like(values[:, :1], float("-inf")), values[:, :-1]], dim=1)
 
     def _parts(self, batches: Batches) -> list[Batches]:
         size = max(1, TOKENS_AT_ONCE // max(1, batches.ids[0].numel()))

@@ -151,6 +151,26 @@ def rows_above_noise(table: Tensor) -> Tensor | None:
     return clear[cosines < EXPECTED]
 
 
+def loudest_rows(table: Tensor, most: int) -> Tensor:
+    """Of the rows that stand clearly out of a table's noise the longest; none if no noise shows.
+
+    In a table that is also the output layer they are the tokens that were there and those that the model expected
+    most, which holds every token of a sentence but for rare exceptions.
+
+    >>> table = 0.1 * torch.randn(1000, 64, generator=torch.Generator().manual_seed(0))
+    >>> table[[3, 7]] += 0.2
+    >>> table[5] += 0.3
+    >>> sorted(loudest_rows(table, 2).tolist()), len(loudest_rows(table, 9))
+    ([3, 5], 3)
+    """
+    usual = row_noise(table)
+    if not usual:
+        return torch.empty(0, dtype=torch.long, device=table.device)
+    sizes = table.norm(dim=1)
+    clear = clearly_longer(sizes, usual, table.shape[1])
+    return clear[sizes[clear].argsort(descending=True)[:most]]
+
+
 def _in_float64(table: Tensor) -> Iterator[Tensor]:
     """A table in float64, some rows after the others: all of a large vocabulary would take more than the model."""
     return (rows.double() for rows in table.split(AT_ONCE))

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gradleak.attacks.base import Attack, AttackContext, AttackOptions, Reconstruction, Sentence
-from gradleak.attacks.evidence.rows import RowRule
+from gradleak.attacks.evidence.rows import RowRule, loudest_rows
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.beam import (
@@ -47,8 +47,16 @@ ENOUGH = 1.5
 SPREAD, ALONE = 2.0, 1.15
 # What a sentence that made a noisy update alone explains of it at least; of a batch of two either explains less.
 ALONE_EXPLAINS = 0.8
-# Beams and first tokens of its search, at most: what is explained decides nearly every step.
-ALONE_BEAMS, ALONE_FIRST = 16, 4
+# Beams and first tokens of its search, at most, and what a share counts beside a log-probability, up to which share:
+# what is explained decides nearly every step. Measured on smollm2 and five sentences of Rotten Tomatoes, at noise of
+# 5e-5 and 5e-4: after true beginnings the right token is first of about 500 in 267 of 270 places, by 16 and 1.0 in
+# 265, and ahead by 2 and more in 263, against 256.
+ALONE_BEAMS, ALONE_FIRST, ALONE_WEIGHT, ALONE_SHARE = 8, 4, 24.0, 1.5
+# Tokens that it may be made of, and how far it falls below its best before it is given up: expected tokens explain
+# nothing.
+ALONE_TOKENS, ALONE_GIVE_UP = 512, 3.0
+# Runs of so many tokens that it has once: a token that comes often would be repeated without end.
+ALONE_REPEAT = 4
 # Rounds in a row without a new sentence after which there is no other.
 IDLE = 3
 
@@ -146,8 +154,17 @@ class Film(Attack):
         if output_rows(model) not in gradient.tensors:
             return None
         length = min(options.length, model.max_length)
-        settings = BeamSettings(min(options.beams, ALONE_BEAMS), 0, length, WEIGHT)  # ". . ." is usual
-        reading = SingleReading(attribution, gradient, bag, settings, budget, _show_in(progress, 0, model))
+        settings = BeamSettings(
+            min(options.beams, ALONE_BEAMS),
+            ALONE_REPEAT,
+            length,
+            ALONE_WEIGHT,
+            most_share=ALONE_SHARE,
+            give_up=ALONE_GIVE_UP,
+        )
+        loud = loudest_rows(gradient.tensors[output_rows(model)], ALONE_TOKENS).tolist()
+        possible = [token for token in sorted({*bag, *loud}) if bool(model.text_tokens[token])]
+        reading = SingleReading(attribution, gradient, possible, settings, budget, _show_in(progress, 0, model))
         found = reading.read(first[: min(options.groups, ALONE_FIRST)])
         return found if found is not None and found.explained >= ALONE_EXPLAINS else None
 

@@ -44,8 +44,8 @@ class Inverted:
     rank: int
 
 
-def inverted(matrix: Tensor, noise: float = 0.0) -> Inverted:
-    """U S⁻¹ Vᵀ of U S Vᵀ, without singular values that are rounding, or that noise on every entry makes.
+def inverted(matrix: Tensor, noise: float = 0.0, least: float = ROUNDING) -> Inverted:
+    """U S⁻¹ Vᵀ of U S Vᵀ, without singular values that noise on every entry makes, or below a share of the largest.
 
     >>> inverse = inverted(torch.diag(torch.tensor([4.0, 0.5, 0.0])))
     >>> inverse.direction.diagonal().tolist(), inverse.rank
@@ -56,7 +56,7 @@ def inverted(matrix: Tensor, noise: float = 0.0) -> Inverted:
     squares, vectors = torch.linalg.eigh(tall.T @ tall)
     edge = noise * (tall.shape[0] ** 0.5 + tall.shape[1] ** 0.5)
     sizes = squares.clamp_min(0).sqrt()
-    kept = sizes > max(ROUNDING * float(sizes[-1]), ABOVE_NOISE * edge, 1e-150)
+    kept = sizes > max(least * float(sizes[-1]), ABOVE_NOISE * edge, 1e-150)
     vectors, squares = vectors[:, kept], squares[kept]
     direction = tall @ (vectors / squares) @ vectors.T
     return Inverted((direction.T if wide else direction).to(matrix.dtype), int(kept.sum()))
@@ -65,11 +65,22 @@ def inverted(matrix: Tensor, noise: float = 0.0) -> Inverted:
 class Attribution:
     """How much of an update tokens explain, by a copy of the upper layers that took a step along its inverse."""
 
-    def __init__(self, model: TextModel, update: Update, noise: float | None = None) -> None:
-        """`noise` is what was added to every entry; by default as far as the update shows it."""
+    def __init__(
+        self,
+        model: TextModel,
+        update: Update,
+        noise: float | None = None,
+        layers: int | None = None,
+        least: float = ROUNDING,
+    ) -> None:
+        """`noise` is what was added to every entry; by default as far as the update shows it.
+
+        `layers` are those that move, counted from the head. Singular values below a share, `least`, of their
+        matrix's largest are left out.
+        """
         count = len(model.adapter.layers)
-        self.model = model
-        self.first = count - min(count, max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
+        self.model, self._least = model, least
+        self.first = count - min(count, layers or max(LEAST_LAYERS, count // SHARE_OF_LAYERS))
         self.moved = upper_layers(model, self.first, update.tensors)
         self.noise = added_noise(update, model) if noise is None else noise
         # While the batch has fewer tokens than the layer has dimensions, its states lie in a span, and others do not.
@@ -95,7 +106,7 @@ class Attribution:
                 gradient = update.tensors.get(f"{above}.{name}")
                 if gradient is None or gradient.dim() != 2 or not bool(gradient.any()):
                     continue
-                inverse = inverted(gradient.to(weight), self.noise)
+                inverse = inverted(gradient.to(weight), self.noise, self._least)
                 size = float(inverse.direction.norm())
                 if not size:  # an update so large that its inverse vanishes
                     continue
@@ -117,6 +128,14 @@ class Attribution:
         shares = (moved - plain) / self.unit
         ends = [len(sentence) - 1 for sentence in sentences]
         return [(plain[row, :end], shares[row, :end]) for row, end in enumerate(ends)]
+
+    @torch.no_grad()
+    def following(self, sentence: Sequence[int], bag: Tensor) -> Tensor:
+        """The shares of all tokens of a bag as the next after each token of a sentence, (sentence, bag)."""
+        ids = torch.tensor([list(sentence)], device=self.model.device)
+        states = self.reading().states(ids)
+        plain, moved = (self.model.output_logits(state[0], bag).log_softmax(dim=1) for state in states)
+        return (moved - plain) / self.unit
 
     def reading(self) -> CachedReading:
         """A reading that begins with empty caches."""

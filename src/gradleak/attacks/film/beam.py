@@ -28,7 +28,7 @@ MOST_SHARE = 1.0
 LEAST_SHARE = 0.3
 # That its last token ends a sentence is worth as much as so many tokens.
 END_BONUS = 1.0
-# It is given up once it has fallen so far below its best.
+# It is given up once it has fallen so far below its best, unless the settings say otherwise.
 GIVE_UP = 1.5
 # Pairs of first tokens that are looked at, and third tokens after each.
 PAIRS, THIRDS = 1024, 3
@@ -79,7 +79,7 @@ class BeamSettings:
     """`beams` grow at once, shared evenly by the openings; n-grams of size `repeat` occur once in a sentence.
 
     Sentences have at most `length` tokens and do not end before `least`; of a token with a limit they have no more
-    than that.
+    than that. A share counts up to `most_share`; a sentence is given up once it has fallen `give_up` below its best.
     """
 
     beams: int = 32
@@ -88,6 +88,8 @@ class BeamSettings:
     weight: float = WEIGHT
     least: int = 2
     limits: Mapping[int, int] = field(default_factory=dict)
+    most_share: float = MOST_SHARE
+    give_up: float = GIVE_UP
 
 
 def likely_openings(reader: Reader, bag: Tensor, first: Mapping[int, float], weight: float) -> list[Grown]:
@@ -159,8 +161,8 @@ def search(
     given, closing = len(alive[0].tokens), [column for column, token in enumerate(bag.tolist()) if ends(token)]
     log_probs, shares = reader.first(torch.tensor([sentence.tokens for sentence in alive], device=bag.device))
     for _ in range(given, settings.length):
-        values = _values(alive, settings.weight)[:, None].to(log_probs) + log_probs
-        values = values + settings.weight * shares.clamp(-LEAST_SHARE, MOST_SHARE)
+        values = _values(alive, settings)[:, None].to(log_probs) + log_probs
+        values = values + settings.weight * shares.clamp(-LEAST_SHARE, settings.most_share)
         _forbid(values, alive, bag, settings, forbidden)
         if len(alive[0].tokens) + 1 < settings.least:
             values[:, closing] = float("-inf")
@@ -177,7 +179,7 @@ def search(
         ]
         if settings.weight:
             seen += grown
-            going = [n for n, sentence in enumerate(grown) if not _given_up(sentence)]
+            going = [n for n, sentence in enumerate(grown) if not _given_up(sentence, settings.give_up)]
         else:
             seen += [sentence for sentence in grown if ends(sentence.tokens[-1])]
             going = [n for n, sentence in enumerate(grown) if not ends(sentence.tokens[-1])]
@@ -254,19 +256,20 @@ class RemainingTokens:
         return True
 
 
-def _values(alive: Sequence[Grown], weight: float) -> Tensor:
+def _values(alive: Sequence[Grown], settings: BeamSettings) -> Tensor:
+    most, weight = settings.most_share, settings.weight
     return torch.tensor(
-        [sum(a.log_probs) + weight * sum(max(-LEAST_SHARE, min(s, MOST_SHARE)) for s in a.shares) for a in alive]
+        [sum(a.log_probs) + weight * sum(max(-LEAST_SHARE, min(s, most)) for s in a.shares) for a in alive]
     )
 
 
-def _given_up(sentence: Grown) -> bool:
+def _given_up(sentence: Grown, limit: float) -> bool:
     """Whether the last tokens explain so little that the sentence must have ended, or was never there."""
     best = running = 0.0
     for share in sentence.shares:
         running += min(share, MOST_SHARE) - LEAST_SHARE
         best = max(best, running)
-    return best - running > GIVE_UP
+    return best - running > limit
 
 
 def _forbid(values: Tensor, alive: Sequence[Grown], bag: Tensor, settings: BeamSettings, forbidden: NGrams) -> None:

@@ -1,23 +1,24 @@
 """A single sentence through noise: grown by what its tokens explain, finished by its likelihood.
 
-Where one sentence made the update, what it does not explain must be noise alone. Tokens whose rows of the output
-layer stand out of the rest are wrong or missing, and of all edits with them the likeliest is taken, until nothing
-stands out any more. That settles the first token too, which nothing predicts.
+Where one sentence made the update, what it does not explain must be noise alone. What a draft leaves of the update
+shows which token is missing and after which, and which of its own are wrong; of all edits the likeliest is taken,
+until no row of the output layer stands out any more. That settles the first token too, which nothing predicts.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from gradleak.attacks.evidence.likelihood import Batches, Likelihood
 from gradleak.attacks.evidence.rows import clearly_longer
 from gradleak.attacks.exact.contribution import sentence_gradient
 from gradleak.attacks.film.attribution import Attribution
-from gradleak.attacks.film.beam import BeamSettings, Grown, NGrams, search
+from gradleak.attacks.film.beam import LEAST_SHARE, BeamSettings, Grown, NGrams, search
 from gradleak.attacks.film.readers import UpdateReader
 from gradleak.attacks.film.sentence_bounds import end_tokens
 from gradleak.core.budget import Budget, Stopped
@@ -25,12 +26,18 @@ from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
 # Sentences of a search whose likelihoods are compared.
-COMPARED = 8
-# Tokens that stand out of the rest, and weak places of a sentence, with which edits are tried.
-MISSING, PLACES = 3, 3
+COMPARED = 6
+# Edits that what is left of the update speaks for, of each kind; at most so many of them at one place.
+EDITS, AT_A_PLACE = 6, 2
+# Tokens that stand out of the rest and are tried as the first, or at the end.
+MISSING = 3
 # The layers whose gradients are compared, counted from the head: those below say the same again, and cost as much.
 LAYERS = 3
-
+# Of what a draft leaves, singular values down to this share of the largest count: a wrong token moves all states
+# after it a little, which would else count as much as the token itself.
+LEADING = 0.6
+# What a draft explains at least if nearly all of it is right.
+DRAFT = 0.3
 # Kinds of edits that are tried, one after the other, at most.
 MOST_EDITS = 15
 
@@ -59,7 +66,7 @@ class SingleReading:
         budget: Budget,
         show: Show,
     ) -> None:
-        """`bag` are tokens that seem to be in the sentence."""
+        """`bag` are tokens that may be in the sentence, all of them if possible."""
         self.model = model = attribution.model
         self.attribution, self.noise = attribution, attribution.noise
         self._settings, self._budget, self._show = settings, budget, show
@@ -67,7 +74,10 @@ class SingleReading:
         self._rows = update.tensors[self._name].to(model.token_embedding)
         upper = tuple(f"{model.adapter.name_of(layer)}." for layer in model.adapter.layers[-LAYERS:])
         sent = {name: tensor for name, tensor in update.tensors.items() if name.startswith(upper)}
+        self._update = replace(update, tensors=sent)
         self._likelihood = Likelihood(model, sent, self.noise, budget=budget)
+        last = model.adapter.parts[-1]["ffn_out"].weight_name
+        self._ending = Likelihood(model, sent, self.noise, parameters=[last], budget=budget)
         # What of these layers is not noise.
         squares = sum(float(tensor.double().square().sum()) for tensor in sent.values())
         self._signal = squares - self.noise**2 * sum(tensor.numel() for tensor in sent.values())
@@ -76,13 +86,14 @@ class SingleReading:
         self._bag = torch.tensor(sorted({*bag, *self._ends}), device=model.device)
 
     def read(self, first: Sequence[int]) -> Single | None:
-        """The likeliest sentence, grown from some first tokens; None if nothing shows one."""
-        grown = self._grown([Grown((token,), (), ()) for token in first]) if self._signal > 0 else []
-        if not grown or self._budget.over:
+        """The likeliest sentence, grown from some first tokens, the likeliest first; None if nothing shows one."""
+        best, value = self._drafted(first) if self._signal > 0 else ((), float("-inf"))
+        if not best or self._budget.over:
             return None
-        best, value = self._likeliest(grown)
         missing = self._missing(best)
-        edits = deque([self._other_first, self._exchanged, self._other_end, self._edited, self._regrown])
+        edits = deque([self._other_first, self._edited, self._other_end, self._regrown])
+        if missing and best[0] not in missing:  # a wrong first token would stand out
+            edits.rotate(-1)
         in_vain = 0
         for _ in range(MOST_EDITS):
             if not missing or in_vain == len(edits) or self._budget.over:
@@ -95,32 +106,65 @@ class SingleReading:
             in_vain += 1
             if better > value:
                 best, value, missing, in_vain = candidate, better, self._missing(candidate), 0
-            edits.rotate(-1)
-        return Single(best, min(1.0, 2 * self.noise**2 * value / self._signal), not missing)
+            else:
+                edits.rotate(-1)
+        return Single(best, self._explained(value), not missing)
 
-    def _grown(self, openings: Sequence[Grown]) -> list[Ids]:
-        """The sentences of a search whose tokens explain most."""
+    def _drafted(self, first: Sequence[int]) -> tuple[Ids, float]:
+        """The likeliest sentence grown from one of these tokens, and its likelihood.
+
+        What follows a wrong first token is mostly right, so the next is tried only if a draft explains little.
+        """
+        best: Ids = ()
+        value = float("-inf")
+        for token in first:
+            try:
+                draft, own = self._likeliest(self._grown(Grown((token,), (), ())))
+            except Stopped:
+                break
+            if own > value:
+                best, value = draft, own
+            if self._explained(value) > DRAFT or self._budget.over:
+                break
+        return best, value
+
+    def _explained(self, value: float) -> float:
+        """The share of what is not noise that a sentence with this likelihood explains, 1 at most."""
+        return min(1.0, 2 * self.noise**2 * value / self._signal)
+
+    def _grown(self, opening: Grown) -> list[Ids]:
+        """The sentences of a search whose tokens explain most, each cut where it is likeliest."""
         seen = search(
             UpdateReader(self.attribution, self._bag),
             self._bag,
-            openings,
+            [opening],
             self._settings,
             ends=self._ends.__contains__,
             forbidden=NGrams(self._settings.repeat),
             budget=self._budget,
             show=self._show,
         )
-        best = sorted(seen, key=lambda sentence: sentence.surplus, reverse=True)
-        return [sentence.tokens for sentence in best[:COMPARED]]
+        return self._cut(explaining_most(seen, COMPARED))
+
+    def _cut(self, sentences: Sequence[Ids]) -> list[Ids]:
+        """Sentences without what follows their likeliest ends."""
+        if not sentences:
+            return []
+        lengths = self._ending.beginnings(self._batches(sentences)).argmax(dim=1) + 1
+        return [tokens[:length] for tokens, length in zip(sentences, lengths.tolist(), strict=True)]
+
+    def _batches(self, sentences: Sequence[Ids]) -> Batches:
+        """Each as a batch of its own."""
+        batch = self.model.pad(sentences)
+        ids, mask = batch.ids[:, None], batch.mask[:, None]
+        return Batches(ids, mask, ids)
 
     def _likeliest(self, sentences: Sequence[Ids]) -> tuple[Ids, float]:
         """The sentence with the highest likelihood, and that."""
         possible = [each for each in dict.fromkeys(sentences) if 1 < len(each) <= self._settings.length]
         if not possible:
             return (), float("-inf")
-        batch = self.model.pad(possible)
-        ids, mask = batch.ids[:, None], batch.mask[:, None]
-        values = self._likelihood.values(Batches(ids, mask, ids))
+        values = self._likelihood.values(self._batches(possible))
         best = int(values.argmax())
         return possible[best], float(values[best])
 
@@ -142,53 +186,81 @@ class SingleReading:
         others = [(token, *tokens[gone:]) for token in self._tried(tokens, missing) for gone in (0, 1)]
         return [tokens[1:], *others]
 
-    def _exchanged(self, tokens: Ids, missing: Sequence[int]) -> list[Ids]:
-        """With other tokens in the places of those that stand out."""
-        places = [place for place, token in enumerate(tokens) if token in missing[:MISSING]]
-        return [
-            (*tokens[:place], token, *tokens[place + 1 :])
-            for place in places
-            for token in self._tried(tokens, missing)
-            if token != tokens[place]
-        ]
-
     def _other_end(self, tokens: Ids, missing: Sequence[int]) -> list[Ids]:
         last = len(tokens)
-        shorter = [tokens[:kept] for kept in range(2, last)]
         tried = dict.fromkeys([*self._tried(tokens, missing), *self._ends])
-        return [*shorter, *((*tokens[:kept], token) for token in tried for kept in (last - 1, last))]
+        return [tokens[:-1], *((*tokens[:kept], token) for token in tried for kept in (last - 1, last))]
 
     def _edited(self, tokens: Ids, missing: Sequence[int]) -> list[Ids]:
-        """With edits at the places whose tokens explain least."""
-        return [
+        """With the tokens that what is left speaks for, in place of others or before them, and without the wrong."""
+        left = self._left(tokens)
+        if left is None:
+            return []
+        others = [
             edited
-            for place in self._weak_places(tokens)
-            for edited in edits_at(tokens, place, self._tried(tokens, missing))
+            for place, token in strongest(left, EDITS, AT_A_PLACE)
+            for edited in (
+                (*tokens[: place + 1], int(self._bag[token]), *tokens[place + 1 :]),
+                (*tokens[: place + 1], int(self._bag[token]), *tokens[place + 2 :]),
+            )
         ]
+        wrong = (left[:-1].max(dim=1).values.argsort(descending=True)[:EDITS] + 1).tolist()
+        return [*others, *((*tokens[:place], *tokens[place + 1 :]) for place in wrong)]
 
     def _regrown(self, tokens: Ids, missing: Sequence[int]) -> list[Ids]:
-        """Grown anew from the first of those places."""
-        kept = min(self._weak_places(tokens))
-        return self._grown([Grown(tokens[:kept], (0.0,) * (kept - 1), (1.0,) * (kept - 1))])
+        """Grown anew from where what is left speaks most for another token."""
+        left = self._left(tokens)
+        if left is None:
+            return []
+        ((place, token),) = strongest(left, 1, 1)
+        kept = (*tokens[: place + 1], int(self._bag[token]))
+        return self._grown(Grown(kept, (0.0,) * (len(kept) - 1), (1.0,) * (len(kept) - 1)))
 
-    def _weak_places(self, tokens: Ids) -> list[int]:
-        (shares,) = self.attribution.shares([tokens])
-        weakest: list[int] = (shares.argsort()[:PLACES] + 1).tolist()
-        return weakest
+    def _left(self, tokens: Ids) -> Tensor | None:
+        """How much more of what a sentence leaves of the update each token of the bag explains than its own does.
+
+        After each of its tokens, (tokens, bag). None if nothing stands out of the noise.
+        """
+        sent = self._update.tensors
+        own = sentence_gradient(self.model, list(tokens), None, list(sent))
+        rest = {name: tensor - own[name].to(tensor) for name, tensor in sent.items() if name in own}
+        attribution = Attribution(self.model, replace(self._update, tensors=rest), self.noise, LAYERS, LEADING)
+        if not attribution.unit:
+            return None
+        (shares,) = attribution.shares([tokens])
+        return attribution.following(tokens, self._bag) - torch.nn.functional.pad(shares, (0, 1))[:, None]
 
 
-def edits_at(tokens: Ids, place: int, others: Sequence[int]) -> list[Ids]:
-    """A sentence without the token at a place, exchanged with the one before it, and with others there.
+def explaining_most(seen: Sequence[Grown], count: int) -> list[Ids]:
+    """Of the sentences of a search, at their longest, those some beginning of which explains most.
 
-    >>> edits_at((1, 2, 3), 2, [9])
-    [(1, 2), (1, 3, 2), (1, 2, 9), (1, 2, 9, 3)]
+    Of sentences that differ only after that beginning one is given.
     """
-    before, own, after = tokens[:place], tokens[place], tokens[place + 1 :]
-    return [
-        (*before, *after),
-        (*before[:-1], own, *before[-1:], *after),
-        *(edited for other in others for edited in ((*before, other, *after), (*before, other, own, *after))),
-    ]
+    continued = {sentence.tokens[:-1] for sentence in seen}
+    peaks: dict[Ids, tuple[float, Ids]] = {}
+    for sentence in seen:
+        if sentence.tokens in continued:
+            continue
+        given = len(sentence.tokens) - len(sentence.shares)
+        surplus = torch.tensor(sentence.shares).clamp_max(1.0).sub(LEAST_SHARE).cumsum(dim=0)
+        most = int(surplus.argmax())
+        beginning, value = sentence.tokens[: given + most + 1], float(surplus[most])
+        if value > peaks.get(beginning, (float("-inf"), ()))[0] or len(sentence.tokens) > len(peaks[beginning][1]):
+            peaks[beginning] = value, sentence.tokens
+    ranked = sorted(peaks.values(), key=lambda pair: pair[0], reverse=True)
+    return [tokens for _, tokens in ranked[:count]]
+
+
+def strongest(values: Tensor, count: int, of_a_row: int) -> list[tuple[int, int]]:
+    """The places of the largest values, largest first, at most some of each row.
+
+    >>> strongest(torch.tensor([[5.0, 4.0, 3.0], [0.0, 2.0, 1.0]]), 3, 2)
+    [(0, 0), (0, 1), (1, 1)]
+    """
+    best = values.topk(min(of_a_row, values.shape[1]), dim=1)
+    order = best.values.flatten().argsort(descending=True)[:count].tolist()
+    rows, columns = best.indices.shape[1], best.indices.flatten()
+    return [(place // rows, int(columns[place])) for place in order]
 
 
 def output_rows(model: TextModel) -> str:
