@@ -15,8 +15,11 @@ from gradleak import Client, GradleakError
 from gradleak.audits.dp.bounds import chance_of_guesses, least_epsilon, least_loss
 from gradleak.audits.dp.check import check_updates
 from gradleak.audits.dp.sources import check_client, check_recorded, farthest
+from gradleak.audits.dp.subject import promised, promised_loss
 from gradleak.audits.dp.training import check_training
 from gradleak.audits.spec import AuditSpec
+from gradleak.defenses import parse_defenses
+from gradleak.defenses.base import Promise
 
 SHAPES = {"first": 500, "second": 300, "third": 300}
 OTHERS = 3
@@ -110,6 +113,20 @@ def test_a_whole_training_in_one_run():
     wrong = check_training(spec, examples=40, rounds=2, model=model, defenses=[Unclipped(clip=1e-3, noise=8.0)])
     assert wrong.broken
     assert wrong.least > wrong.promised
+
+
+def test_noise_on_the_whole_update_is_promised_once_however_often_an_example_is_seen():
+    (local,) = parse_defenses(["localdp:clipping_norm=0.5,epsilon=4"])
+    spec = AuditSpec(batch_size=2, client="fedavg:epochs=4,batch=2,lr=0.1")
+    found = check_client(spec, updates=32, model=tiny_model("bert", "classification"), defenses=[local])
+    assert found.promised == pytest.approx(1 / local.promise().noise)
+    assert promised_loss(Promise(1.0), spec.rule.times_seen(2)) == 2
+
+
+def test_a_multiplier_that_is_given_changes_the_noise_alone():
+    whole = promised(parse_defenses(["localdp"]), 3.0)
+    assert (whole.noise, whole.whole) == (3.0, True)
+    assert promised([], 2.0).noise == 2.0
 
 
 def test_nothing_to_check_is_said():

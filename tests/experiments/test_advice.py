@@ -22,15 +22,24 @@ def test_verdicts(leaks, expected):
     assert verdict(point("x", *leaks), NONE) == expected
 
 
-def test_an_unfinished_setting_has_no_verdict():
+def test_an_attack_without_a_trial_leaves_no_verdict():
     assert verdict(point("x", HIDDEN, None, status="unfinished"), NONE) == "unfinished"
+    assert verdict(point("x", HIDDEN, status="unfinished"), NONE) == "hidden"
+
+
+def test_a_price_that_is_not_known_is_said_to_be_so():
+    unpriced = point("a", HIDDEN, status="unfinished").model_copy(update={"cost": None})
+    assert "Measure what a costs".lower() in advise([NONE, unpriced], "accuracy", 52.0).lower()
+    lowered = point("a", LOWERED, status="unfinished").model_copy(update={"cost": None})
+    assert "a price that is not measured yet" in advise([NONE, lowered], "accuracy", 52.0)
 
 
 @pytest.mark.parametrize(
     ("points", "begins", "says"),
     [
         ([], "No advice yet", "undefended"),
-        ([point("none", (90, 85, 95), status="unfinished"), point("a", HIDDEN)], "No advice yet", "run the same"),
+        ([point("none", None, status="unfinished"), point("a", HIDDEN)], "No advice yet", "run the same"),
+        ([point("none", (50, 0, 100), status="unfinished")], "No advice yet", "not told apart from guessing"),
         ([point("none", (50, 0, 100)), point("a", HIDDEN)], "This run cannot tell", "more trials"),
         ([point("none", (90, 85, 95), utility=(51, 49, 53)), point("a", HIDDEN)], "What a defence costs", "rounds"),
         ([NONE], "No defence is measured", "list some"),
@@ -49,11 +58,22 @@ def test_an_unfinished_setting_has_no_verdict():
         # overlap, and nothing helps
         ([NONE, point("a", UNCLEAR), point("b", UNCHANGED)], "No choice can be made yet", "more trials"),
         ([NONE, point("a", UNCHANGED), point("b", (89, 82, 95))], "None of these defences", "least under a"),
-        # what is unfinished counts for nothing, however low it is
-        ([NONE, point("a", HIDDEN, None, status="unfinished")], "No defence is measured", "(1 setting is not"),
+        # what is unfinished counts by what there is, unless an attack has read nothing yet
+        (
+            [NONE, point("a", HIDDEN, None, status="unfinished")],
+            "So far: no defence is measured", "(1 setting is not measured to its end, 1 of them does not count yet)",
+        ),
         (
             [NONE, point("a", UNCHANGED), *(point(name, HIDDEN, status="unfinished") for name in "bc")],
-            "None of these defences", "(2 settings are not measured to their end and do not count).",
+            "So far: use b:", "(2 settings are not measured to their end).",
+        ),
+        # the trainings are not there yet: what is read tells something already
+        (
+            [
+                point("none", (90, 85, 95), utility=(60, 0, 100), status="unfinished"), point("a", HIDDEN),
+                point("b", UNCHANGED), point("c", UNCLEAR), point("d", LOWERED),
+            ],
+            "So far: what defences cost is not told", "under b it is not clearly lowered; c cannot be told apart yet",
         ),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tiny import tiny_model
+from tiny import adapted_model, tiny_model
 
 from gradleak import GradleakError, utility
 from gradleak.core.budget import Budget
@@ -12,8 +12,9 @@ from gradleak.core.progress import Progress
 from gradleak.data.texts import Row
 from gradleak.defenses.chains import canonical, parse_chain, parse_chains
 from gradleak.training.perplexity import WORST, perplexity
-from gradleak.training.rounds import RoundSettings, federate, split
+from gradleak.training.rounds import RoundSettings, _draw, federate, split
 from gradleak.training.text import TextLearner
+from gradleak.updates.client_rule import ClientRule
 
 # Labelled against what the tiny model says before training, so that there is something to learn.
 ROWS = [Row("The loan was refused." if i % 2 else "Rosa moved to ward six.", 1 - i % 2) for i in range(40)]
@@ -119,7 +120,7 @@ def test_withheld_tensors_do_not_move_and_others_do(model, rule):
     assert "score.weight" in moved
 
 
-@pytest.mark.parametrize("rule", ["adamw:batch=2,lr=1e-3,clip=1", "fedavg:batch=2,lr=0.01,momentum=0.9,wire=bf16"])
+@pytest.mark.parametrize("rule", ["adamw:batch=2,lr=1e-3,clip=1", "fedavg:batch=2,lr=0.1,momentum=0.9,wire=bf16"])
 def test_rounds_train_by_the_clients_rule(model, rule):
     settings = RoundSettings(**{**QUICK, "rounds": 30})
     learner = TextLearner(ROWS, model)
@@ -131,7 +132,7 @@ def test_rounds_train_by_the_clients_rule(model, rule):
 
 def test_steps_do_not_depend_on_the_size_of_updates(model):
     """FedAvg differences of any step size are pseudo-gradients: Adam takes their direction."""
-    settings = RoundSettings(**{**QUICK, "rounds": 3})
+    settings = RoundSettings(**{**QUICK, "rounds": 3}, server="adam")
     learner = TextLearner(ROWS, model)
     train, _ = split(learner.pool(64), settings, seed=0)
     one, other = (
@@ -139,6 +140,48 @@ def test_steps_do_not_depend_on_the_size_of_updates(model):
         for lr in ("0.01", "0.02")
     )
     torch.testing.assert_close(one["score.weight"], other["score.weight"], atol=1e-3, rtol=1e-2)
+
+
+def test_weights_that_are_sent_are_averaged(model):
+    """One round of one client ends where its own AdamW does; of two, in the middle."""
+    rule = ClientRule.parse("adamw:epochs=2,batch=2,lr=1e-3")
+    for clients in (1, 2):
+        settings = RoundSettings(**{**QUICK, "rounds": 1, "clients": clients})
+        learner = TextLearner(ROWS, model)
+        train, _ = split(learner.pool(64), settings, seed=0)
+        trained = federate(learner, model, train, settings, client=rule)
+        own = [
+            learner.update(learner.client(model, rule, ()), examples).tensors["score.weight"]
+            for examples in _draw(train, settings, 0, 0)
+        ]
+        expected = model.parameters()["score.weight"] - torch.stack(own).mean(dim=0)
+        torch.testing.assert_close(trained.parameters()["score.weight"], expected, atol=1e-6, rtol=1e-4)
+
+
+def test_adapters_are_trained_alone():
+    model = adapted_model(layers=1, width=16, rank=2)
+    rows = [Row(row.text) for row in ROWS]
+    settings = RoundSettings(**{**QUICK, "rounds": 2, "test_rows": 4})
+    learner = TextLearner(rows, model)
+    train, test = split(learner.pool(64), settings, seed=0)
+    trained = federate(learner, model, train, settings, client="adamw:batch=2,lr=1e-2")
+    before = dict(model.module.named_parameters())
+    moved = {name for name, own in trained.module.named_parameters() if not torch.equal(own, before[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
+    assert learner.quality(trained, test)["perplexity"] != learner.quality(model, test)["perplexity"]
+
+
+def test_noise_of_a_tree_is_one_tree_over_all_rounds(model):
+    """What eight rounds of nothing but noise add up to is the noise of one node, not of eight."""
+    settings = RoundSettings(**{**QUICK, "rounds": 8, "clients": 1, "batch_size": 1}, server="average")
+    learner = TextLearner(ROWS, model)
+    train, _ = split(learner.pool(64), settings, seed=0)
+    chain = ("tree:noise=1000,norm=1e-6",)
+    trained = federate(learner, model, train, settings, chain=chain, client="fedavg:lr=1e-6")
+    name = max(model.parameters(), key=lambda each: model.parameters()[each].numel())
+    added = trained.parameters()[name] - model.parameters()[name]
+    assert float(added.std()) == pytest.approx(1e-3, rel=0.1)
 
 
 def test_splits_are_disjoint_and_the_seeds_own(model):

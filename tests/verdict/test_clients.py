@@ -73,7 +73,14 @@ def test_what_was_undone_and_what_not_comes_from_the_attack(rule, left):
 def test_changes_that_were_not_measured_have_commands_and_no_promise():
     lines = judge([trained([90] * 10)]).scenarios[0].untried
     told = "\n".join(lines)
-    for what in ("8 local steps", "batches of 16", "weight decay of 0.1", "rank 2", "bf16 on the wire"):
+    for what in (
+        "8 local steps",
+        "batches of 16",
+        "weight decay of 0.1",
+        "rank 2",
+        "bf16 on the wire",
+        "of 4 clients",
+    ):
         assert what in told
     assert all(line.startswith("Not measured: ") and ". Try: gradleak audit " in line for line in lines)
     assert not re.search(r"\bsafe|\bhelps|\bprotect", told, re.IGNORECASE)
@@ -90,6 +97,7 @@ def test_changes_that_were_not_measured_have_commands_and_no_promise():
         ({"client": PLAIN.model_copy(update={"wd": 0.5})}, "weight decay of 0.5"),
         ({"client": PLAIN.model_copy(update={"wire": "bf16"})}, "bf16 on the wire"),
         ({"client": PLAIN.model_copy(update={"batch": 8}), "batch_size": 16}, "batches of 16"),
+        ({"clients": 8}, "secure aggregation of 8 clients"),
         ({"lora": "r=1,alpha=2,targets=query+value", "model_fingerprint": "0" * 32, "parameters": 9}, "rank 1"),
     ],
 )
@@ -97,7 +105,7 @@ def test_measured_changes_of_a_client_are_compared(changes, named):
     first = judge([trained([90] * 10), trained(LOW, **changes)]).scenarios[0]
     assert first.change.startswith("Measured to bring the best attack down to guessing: ")
     assert named in first.change
-    assert len(first.untried) == 4
+    assert len(first.untried) == 5
     lowered = judge([trained([90] * 10), trained([40] * 10, **changes)]).scenarios[0].change
     assert "lowers it most" in lowered
     assert named in lowered

@@ -68,7 +68,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         return data.auxiliary
 
     def draw(self, spec: AuditSpec, data: ImageData, model: ImageModel) -> list[Pictures]:
-        return draw_images(data.private, spec.batch_size, spec.trials, spec.seed)
+        return draw_images(data.private, spec.examples, spec.trials, spec.seed)
 
     def truth(self, batch: Pictures, model: ImageModel) -> Truth:
         return Truth(images=batch.uris(), labels=list(batch.labels))
@@ -82,7 +82,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         return pictures
 
     def client(self, spec: AuditSpec, model: ImageModel) -> ImageClient:
-        return ImageClient(model, spec.known, spec.client, spec.defenses, spec.observe)
+        return ImageClient(model, spec.known, spec.client, spec.defenses, spec.observe, spec.aggregate or 1)
 
     def update(self, client: ImageClient, batch: Pictures, secret: Secret) -> Update:
         return client.update(batch, secret)

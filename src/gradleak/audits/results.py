@@ -73,7 +73,10 @@ class Scenario(_Model):
     data_rows: int
     auxiliary: int | None = Field(default=None, description="images of the same kind that the attacker holds")
     labels: Literal["given", "drawn", "none"] = Field(description="where the labels came from")
-    batch_size: int | None = Field(description="null of a recorded update of which nobody told it")
+    batch_size: int | None = Field(
+        description="examples of a client; null of a recorded update of which nobody told it"
+    )
+    clients: int = Field(default=1, description="of how many clients the attacker sees the mean; 1: a client's own")
     recorded: bool = Field(default=False, description="whether the update was made elsewhere and handed over")
     trials: int
     seed: int

@@ -290,6 +290,7 @@ class ClientSide:
             data=GIVEN if self.case.in_memory else spec.data,
             **self.modality.about(self.case.data, model),
             batch_size=spec.batch_size,
+            clients=spec.aggregate or 1,
             trials=spec.trials,
             seed=spec.seed,
             client=self.client.rule,

@@ -81,6 +81,14 @@ class AuditSpec(BaseModel):
         "data",
     )
     batch_size: int = setting(1, "sentences, or images, in a client's batch", "client", ge=1)
+    aggregate: int | None = setting(
+        None,
+        "clients, each with a batch, of whose updates the attacker sees only the mean (secure aggregation); default: "
+        "one client's own update",
+        "client",
+        column=False,
+        ge=1,
+    )
     client: str = setting(
         "fedsgd", "fedsgd, fedavg, adam or adamw:epochs=1,batch=1,lr=5e-5, or one of `gradleak clients`", "client"
     )
@@ -242,6 +250,15 @@ class AuditSpec(BaseModel):
     def threat_label(self) -> str | None:
         """The threat model's name, with what is set otherwise; None if it was not named."""
         return threat_label(self.threat, self.model_dump())
+
+    @property
+    def examples(self) -> int:
+        """Private examples behind one update: the batches of all clients whose mean is seen.
+
+        >>> AuditSpec(batch_size=4, aggregate=8).examples
+        32
+        """
+        return self.batch_size * (self.aggregate or 1)
 
     @property
     def attack_label(self) -> str:

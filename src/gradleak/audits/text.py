@@ -78,7 +78,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         if model.goal.paired and spec.data == BUILT_IN:  # its labels are classes
             raise GradleakError(NO_TARGET)
         return draw_texts(
-            _rendered(spec, data, model), model, batch_size=spec.batch_size, trials=spec.trials, seed=spec.seed,
+            _rendered(spec, data, model), model, batch_size=spec.examples, trials=spec.trials, seed=spec.seed,
             max_tokens=spec.max_tokens, window=spec.window,
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         return batch
 
     def client(self, spec: AuditSpec, model: TextModel) -> Client:
-        return Client(model, spec.known, spec.client, spec.defenses, spec.observe)
+        return Client(model, spec.known, spec.client, spec.defenses, spec.observe, spec.aggregate or 1)
 
     def update(self, client: Any, batch: TextBatch, secret: Secret) -> Update:
         return client.update(batch.texts, batch.labels, secret, batch.completions)
@@ -136,7 +136,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
         client, secret = trial.client, trial.secret
         if client is None or secret is None:
             return {}
-        size = len(trial.batch.texts)
+        size = len(trial.batch.texts) // client.aggregate
         sent = strength(client, trial.update, size, lambda other: self.update(other, trial.batch, secret))
         return {"signal": sent.signal, "noise": sent.noise}
 

@@ -83,6 +83,13 @@ def utility(
     lr: Annotated[float, typer.Option(help="Largest step of the server's Adam; it decays linearly to zero.")] = 2e-4,
     seeds: Annotated[int, typer.Option(help="Repetitions, each with its own split, draws and noise.")] = 3,
     test_rows: Annotated[int, typer.Option(help="Rows held out and scored.")] = 200,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="adam: a step of Adam by the mean update; average: the mean of the clients' weights. Default: "
+            "average where clients send weights, adam where they send gradients."
+        ),
+    ] = None,
     budget: BudgetText = None,
     out: Annotated[Path, typer.Option(help="Folder for utility.json; finished trainings are kept.")] = RUNS
     / "utility",
@@ -97,7 +104,7 @@ def utility(
     values = {"rounds": rounds, "clients": clients, "batch_size": batch_size, "lr": lr, "seeds": seeds}
     spec = UtilitySpec(
         audit=load_spec(None, given),
-        rounds=validated(RoundSettings, {**values, "test_rows": test_rows}, "utility"),
+        rounds=validated(RoundSettings, {**values, "test_rows": test_rows, "server": server}, "utility"),
         defenses=tuple(parse_chains(defense or [])),
     )
     perform(Utility(spec), out, flags, budget, lambda result: _show_utility(result, out))

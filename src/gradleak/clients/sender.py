@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradleak.clients import streaming
+from gradleak.clients.aggregate import Mean
 from gradleak.clients.training import finite, in_mode, local_training, plain_gradient
 from gradleak.clients.wire import received
 from gradleak.core.errors import GradleakError
@@ -48,12 +49,15 @@ class Sender:
         client: ClientRule | str = "fedsgd",
         defenses: Sequence[Defense | str] = (),
         observe: str = ALL,
+        aggregate: int = 1,
     ) -> None:
         """`known` is what the attacker knows beside the tensors, of `knowable`.
 
         `client` and `defenses` may be texts, as on the command line.
         `observe` is the part of the model whose tensors the update holds, such as `layer:6.query`; all is trained
         and defended as before, the rest does not reach the attacker.
+        `aggregate` clients share a batch in equal parts; each trains and defends its own part, and the mean of what
+        they send is all that reaches the attacker.
         """
         if model.modality != self.modality:
             raise GradleakError(f"{type(self).__name__} is for {self.modality}; {model.name} reads {model.examples}")
@@ -66,12 +70,14 @@ class Sender:
         self.known = tuple(name for name in self.knowable if name in known)
         self.rule = ClientRule.parse(client) if isinstance(client, str) else client
         self.defenses = [parse_defenses([d])[0] if isinstance(d, str) else d for d in defenses]
-        self.observe = observe
+        self.observe, self.aggregate = observe, aggregate
+        if aggregate > 1 and self.rule.pack is not None:
+            raise GradleakError("pack: texts of several clients are not packed into one row; leave out aggregate")
         self.observed = set(selected(observe, model))
 
     def with_defenses(self, defenses: Sequence[Defense]) -> Self:
         """The same client with another chain of defences."""
-        return type(self)(self.model, self.known, self.rule, defenses, self.observe)
+        return type(self)(self.model, self.known, self.rule, defenses, self.observe, self.aggregate)
 
     def send(self, batch: Examples, targets: Tensor, secret: Secret | None, facts: Mapping[str, Any]) -> Update:
         """Train on a batch and give what would be sent; `facts` are what an attacker could know of it.
@@ -81,8 +87,7 @@ class Sender:
         require(
             self.memory_needed(batch), self.model.device, f"an update of {self.model.name} by {self._words}", ADVICE
         )
-        make = self._streamed if self.streams else self._defended
-        tensors = make(batch, targets, secret or Secret.draw())
+        tensors = self._sent(batch, targets, secret or Secret.draw())
         if not tensors:
             raise GradleakError(f"nothing of {self.observe!r} is left once the defences have acted")
         manifest = Manifest(
@@ -92,8 +97,24 @@ class Sender:
             client=self.rule,
             defenses=tuple(str(defense) for defense in self.defenses),
             known=Known(**{name: fact for name, fact in facts.items() if name in self.known}),
+            clients=self.aggregate,
         )
         return Update(tensors, manifest)
+
+    def _sent(self, batch: Examples, targets: Tensor, secret: Secret) -> Mapping[str, Tensor]:
+        """What reaches the attacker: the client's own tensors, or the mean of several clients'."""
+        if self.aggregate == 1:
+            return (self._streamed if self.streams else self._defended)(batch, targets, secret)
+        size, left = divmod(len(batch), self.aggregate)
+        if left or not size:
+            raise GradleakError(
+                f"a batch of {len(batch)} cannot be shared by {self.aggregate} clients in equal parts"
+            )
+        mean = Mean()
+        for number in range(self.aggregate):
+            own = slice(number * size, (number + 1) * size)
+            mean.add(self._defended(batch.part(own), targets[own], secret.child("client", number)))
+        return mean.value()
 
     @property
     def _words(self) -> str:
@@ -107,8 +128,14 @@ class Sender:
         if self.streams:
             # A tied matrix gets a gradient from both of its ends, and a sum of them.
             return 3 * max(sizes) + self.model.activation_bytes(batch)
-        examples = min(len(batch), self.rule.batch) if self.rule.local else len(batch)
-        copies = 1 + sum(defense.copies(examples) for defense in self.defenses) + (self.rule.clip is not None)
+        own = -(-len(batch) // self.aggregate)
+        examples = min(own, self.rule.batch) if self.rule.local else own
+        copies = (
+            1
+            + (self.aggregate > 1)
+            + sum(defense.copies(examples) for defense in self.defenses)
+            + (self.rule.clip is not None)
+        )
         if self.rule.local:  # the weights that move, what the optimiser keeps, and the way they went
             copies += 2 + (2 if self.rule.adaptive else bool(self.rule.momentum))
         return copies * sum(sizes) + self.model.activation_bytes(batch)
@@ -125,7 +152,13 @@ class Sender:
     def streams(self) -> bool:
         """Whether its update is written to a file as it is made: a large gradient that nothing needs as a whole."""
         rule = self.rule
-        if rule.local or rule.precision != "fp32" or rule.clip is not None or any(d.whole for d in self.defenses):
+        if (
+            self.aggregate > 1
+            or rule.local
+            or rule.precision != "fp32"
+            or rule.clip is not None
+            or any(d.whole for d in self.defenses)
+        ):
             return False
         parameters = self.model.parameters()
         return sum(4 * parameters[name].numel() for name in self.trained) >= streaming.STREAMED_FROM

@@ -28,7 +28,7 @@ class Strength:
 
 
 def strength(client: AnyClient, update: Update, examples: int, send_again: Callable[[AnyClient], Update]) -> Strength:
-    """Signal and noise of an update that this client made of a number of examples.
+    """Signal and noise of an update that this client made of a number of examples, or each of several clients.
 
     `send_again` makes a client send an update of the same examples with the same secret. What defences do after the
     last noise (rounding, signs, pruning) is left out: both norms are those of the moment when the noise was added.
@@ -45,7 +45,7 @@ def strength(client: AnyClient, update: Update, examples: int, send_again: Calla
         noised = send_again(client.with_defenses(acting)).tensors
         return Strength(norm(plain), norm({name: noised[name] - plain[name] for name in plain}))
     coordinates = sum(tensor.numel() for tensor in plain.values())
-    return Strength(norm(plain), math.hypot(*known) * math.sqrt(coordinates))
+    return Strength(norm(plain), math.hypot(*known) * math.sqrt(coordinates / client.aggregate))
 
 
 def norm(tensors: Mapping[str, Tensor]) -> float:

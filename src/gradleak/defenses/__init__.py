@@ -12,6 +12,7 @@ from gradleak.defenses.base import Defense
 DEFENSES: Registry[type[Defense]] = Registry(
     "defence",
     {
+        "adaptiveclip": "gradleak.defenses.adaptive_clip:AdaptiveClipping",
         "clip": "gradleak.defenses.localdp:WholeClipping",
         "dpsgd": "gradleak.defenses.dpsgd:DpSgd",
         "frozen": "gradleak.defenses.frozen:Frozen",
@@ -24,6 +25,8 @@ DEFENSES: Registry[type[Defense]] = Registry(
         "quantize": "gradleak.defenses.quantize:Quantization",
         "sign": "gradleak.defenses.sign:SignCompression",
         "svt": "gradleak.defenses.svt:SvtPrivacy",
+        "tree": "gradleak.defenses.tree:TreeNoise",
+        "wire": "gradleak.defenses.wire:WireFormat",
     },
     base=Defense,
     group="gradleak.defenses",

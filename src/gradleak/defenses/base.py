@@ -10,6 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from gradleak.core.secret import Secret
 from gradleak.models.base import Examples, Target
 from gradleak.updates.client_rule import ClientRule
 
@@ -25,13 +26,15 @@ class Promise(NamedTuple):
 
     `noise` is Gaussian, in units of the most that one example can change of what it is added to: the sum of every
     local step, or the `whole` update once. `sample_rate` and `steps` are those of the whole training, if it was
-    described.
+    described. Where noise of several updates is not independent, `training` has the multiplier that all of them
+    together come to, an example being in one, and their number.
     """
 
     noise: float
     sample_rate: float | None = None
     steps: int | None = None
     whole: bool = False
+    training: tuple[float, int] | None = None
 
 
 class Defense(BaseModel, ABC):
@@ -84,6 +87,13 @@ class Defense(BaseModel, ABC):
     def apply(self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator) -> dict[str, Tensor]:
         """The tensors as they are sent; all randomness comes from the generator."""
         return dict(tensors)
+
+    def in_round(self, number: int, rounds: int, shared: Secret) -> Defense:
+        """The same defence in one round of a simulated training, counted from 1, where rounds differ.
+
+        What depends on more than one round of a client is drawn from `shared`.
+        """
+        return self
 
     def apply_many(
         self, tensors: Mapping[str, Tensor], model: Target, generator: torch.Generator

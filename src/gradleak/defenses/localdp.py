@@ -15,7 +15,7 @@ from gradleak.updates.client_rule import ClientRule
 
 
 class WholeClipping(Defense):
-    summary = "the whole update is scaled down to a norm (Flower's fixedclipping_mod; its adaptive one, in one round)"
+    summary = "the whole update is scaled down to a norm (Flower's fixedclipping_mod)"
     reveals = "nothing but the norm: the direction stays, so everything that is read off it does"
     random, lossy = False, False
 
@@ -63,6 +63,11 @@ def scaled_down(tensors: Mapping[str, Tensor], norm: float) -> dict[str, Tensor]
     >>> scaled_down({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}, 1.0)
     {'a': tensor([0.6000]), 'b': tensor([0.8000])}
     """
-    total = math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors.values()))
+    total = total_norm(tensors)
     factor = min(1.0, norm / total) if total else 1.0
     return {name: factor * tensor for name, tensor in tensors.items()}
+
+
+def total_norm(tensors: Mapping[str, Tensor]) -> float:
+    """Of all tensors as one vector."""
+    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors.values()))

@@ -29,7 +29,7 @@ from gradleak.experiments.crews.local import LocalCrew, workers_that_fit
 from gradleak.experiments.runner.cell import Cell, EndedCell, Limits, Status
 from gradleak.experiments.runner.estimate import Estimate, estimate
 from gradleak.experiments.runner.known import read_known, write_known
-from gradleak.experiments.runner.loop import Loop, look
+from gradleak.experiments.runner.loop import Loop, Order, look
 from gradleak.experiments.runner.plan import Planned, SeedRule, plan_cells
 from gradleak.experiments.runner.store import PLAN, Plan, Store
 from gradleak.experiments.runner.subjects import Subjects
@@ -112,6 +112,10 @@ class Experiment(ABC, Generic[Spec, Summary]):
     def jobs(self, subjects: Subjects) -> list[Planned]:
         """Everything that is to be done. Whatever could not run is refused here, before any work is spent."""
 
+    def order(self, cells: Sequence[Cell], subjects: Subjects) -> Order | None:
+        """What decides which cell is next, by what there is of the others; None for the order of the plan."""
+        return None
+
     @abstractmethod
     def summarise(self, finished: Finished) -> Summary:
         """What the cells come to."""
@@ -149,7 +153,8 @@ def run_experiment(
                 options, experiment.audit.device, subjects, limit, progress, len(outlook.todo)
             )
             total = len({cell.id for cell in cells})
-            loop = Loop(store, crew, options.limits, outlook, total, experiment.kind)
+            order = experiment.order(cells, subjects)
+            loop = Loop(store, crew, options.limits, outlook, total, experiment.kind, order)
             # Cells of this process show their own progress.
             loop.run(limit, SILENT if isinstance(crew, InlineCrew) else progress)
             statuses = loop.statuses

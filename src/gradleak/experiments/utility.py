@@ -117,7 +117,7 @@ class Utility(Experiment[UtilitySpec, UtilityResults]):
         pool = learner.pool(rounds.max_tokens)
         split(pool, rounds, audit.seed)  # too few rows, or no labels, is an error now and not after hours
         for chain in filter(None, self.spec.defenses):  # and so is a defence that does not fit the model
-            learner.update(learner.client(subjects.model(audit), ClientRule(), chain), pool[:1])
+            learner.update(learner.client(subjects.model(audit), audit.rule, chain), pool[:1])
         planned = [TrainingJob(spec=audit.with_(seed=s), rounds=rounds, trained=False) for s in self.seeds_used]
         planned += [
             TrainingJob(spec=audit.with_(seed=seed, defenses=chain), rounds=rounds)

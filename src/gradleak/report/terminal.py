@@ -14,6 +14,7 @@ from gradleak.report.tokens import print_tokens
 from gradleak.report.wording import remarks, status_note, threat_model
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import counts_of, figure, labels_of, range_of
+from gradleak.verdict.attempts import batch_words
 
 # Columns of a terminal below which the scores' meanings would be cut to pieces.
 WIDE = 110
@@ -23,10 +24,9 @@ def print_results(results: Results, console: SafeConsole, *, sentences: int | No
     """The whole result: threat model, sentences, scores beside their control; the verdict comes after it."""
     scenario = results.scenario
     source = "update" if scenario.recorded else "data"
-    batch = "of unknown size" if scenario.batch_size is None else scenario.batch_size
     about = (
         f" on {scenario.model} ({scenario.family}, {scenario.task}), {source} {scenario.data}, "
-        f"batch {batch}, seed {scenario.seed}"
+        f"{batch_words(scenario)}, seed {scenario.seed}"
     )
     console.print(Text.assemble((visible(results.attack.name), "bold"), visible(about)))
     for line in threat_model(scenario):

@@ -39,7 +39,7 @@ def threat_model(scenario: Scenario) -> list[str]:
     given = [what for name, what in granted.items() if name in scenario.known]
     hidden = [what for name, what in _GRANTED_OF[scenario.task].items() if name not in scenario.known]
     sentences = [
-        f"The attacker sees one client's update and knows the global model, {_held(scenario)} "
+        f"The attacker sees {_seen(scenario)} and knows the global model, {_held(scenario)} "
         "(an honest-but-curious server).",
         f"{client_words(scenario)}, {_defended(scenario.defenses)}.",
         f"The attacker is told {enumerated(given)}." if given else "The attacker is told nothing else.",
@@ -55,6 +55,12 @@ def threat_model(scenario: Scenario) -> list[str]:
         sentences.append(f"The attacker must find out {enumerated(hidden)}.")
     named = [] if scenario.threat is None else [threat_words(scenario.threat)]
     return [*named, *sentences, *scenario.notes]
+
+
+def _seen(scenario: Scenario) -> str:
+    if scenario.clients == 1:
+        return "one client's update"
+    return f"the mean of {scenario.clients} clients' updates, and none of them alone,"
 
 
 def _held(scenario: Scenario) -> str:

@@ -7,15 +7,16 @@ tensors an attacker sees.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from gradleak.clients.aggregate import Mean
+from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
@@ -26,6 +27,8 @@ from gradleak.models.base import Target
 from gradleak.training.learner import Learner
 from gradleak.training.round_state import RoundState
 from gradleak.updates.client_rule import ClientRule
+
+Server = Literal["adam", "average"]
 
 Model = TypeVar("Model", bound=Target)
 Item = TypeVar("Item")
@@ -46,6 +49,19 @@ class RoundSettings(BaseModel):
     seeds: int = Field(3, ge=1, description="repetitions, each with its own split, draws and noise")
     test_rows: int = Field(200, ge=1, description="rows held out and scored")
     max_tokens: int = Field(128, ge=3, description="longer rows are passed over")
+    server: Server | None = Field(
+        None,
+        description="adam: a step of Adam by the mean update; average: the mean of the clients' weights (FedAvg); "
+        "default: by what clients send, average for weights and adam for gradients",
+    )
+
+    def server_for(self, rule: ClientRule) -> Server:
+        """How the server makes the next weights of what clients of this rule send.
+
+        >>> RoundSettings().server_for(ClientRule.parse("adamw:lr=1e-4")), RoundSettings().server_for(ClientRule())
+        ('average', 'adam')
+        """
+        return self.server or ("average" if rule.local else "adam")
 
     @property
     def rows_per_round(self) -> int:
@@ -87,8 +103,8 @@ def federate(
     """
     trained = model.copied()
     weights = trained.parameters()
-    optimizer = torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
     rule = ClientRule.parse(client) if isinstance(client, str) else client
+    optimizer = _server(weights, settings, rule)
     sender, limit = learner.client(trained, rule, chain), budget or Budget()
     kept = RoundState(state, weights, optimizer)
     own = (secret or Secret.draw()).child("rounds", seed, rule)
@@ -102,8 +118,10 @@ def federate(
                     if number > begun:
                         kept.save(number)
                     return None
-                sums.add(learner.update(sender, examples, own.child(number, place)).tensors)
-            optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
+                acting = in_round(sender, number + 1, settings.rounds, own.child("client", place))
+                sums.add(learner.update(acting, examples, own.child(number, place)).tensors)
+            if isinstance(optimizer, torch.optim.Adam):
+                optimizer.param_groups[0]["lr"] = settings.lr * (1 - number / settings.rounds)
             server_step(weights, sums.value(), optimizer)
             progress.advance(number + 1)
             kept.save_sometimes(number + 1)
@@ -113,33 +131,26 @@ def federate(
     return trained
 
 
+def _server(
+    weights: Mapping[str, torch.nn.Parameter], settings: RoundSettings, rule: ClientRule
+) -> torch.optim.Optimizer:
+    """The server's step. An update is weights before less weights after, so a plain step of 1 is their mean."""
+    if settings.server_for(rule) == "average":
+        return torch.optim.SGD(list(weights.values()), lr=1.0)
+    return torch.optim.Adam(list(weights.values()), lr=settings.lr, eps=EPSILON)
+
+
+def in_round(sender: Sender, number: int, rounds: int, shared: Secret) -> Sender:
+    """The client as it is in one round: some defences are not the same in all of them."""
+    acting = [defense.in_round(number, rounds, shared) for defense in sender.defenses]
+    alike = all(one is other for one, other in zip(acting, sender.defenses, strict=True))
+    return sender if alike else sender.with_defenses(acting)
+
+
 def _draw(train: Sequence[Item], settings: RoundSettings, seed: int, number: int) -> Iterable[list[Item]]:
     """The private examples of each client of a round; no example is with two of them."""
     chosen = random.Random(derive_seed(seed, "round", number)).sample(list(train), settings.rows_per_round)
     return (chosen[i : i + settings.batch_size] for i in range(0, settings.rows_per_round, settings.batch_size))
-
-
-class Mean:
-    """The running mean of updates, tensor by tensor over the clients that sent it.
-
-    >>> mean = Mean()
-    >>> mean.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
-    >>> mean.add({"a": torch.tensor(3.0)})
-    >>> mean.value()
-    {'a': tensor(2.), 'b': tensor(4.)}
-    """
-
-    def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.counts: Counter[str] = Counter()
-
-    def add(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, tensor in tensors.items():
-            self.sums[name] = self.sums[name] + tensor if name in self.sums else tensor
-            self.counts[name] += 1
-
-    def value(self) -> dict[str, Tensor]:
-        return {name: total / self.counts[name] for name, total in self.sums.items()}
 
 
 def server_step(

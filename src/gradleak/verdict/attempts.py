@@ -184,11 +184,17 @@ def _settings(scenario: Scenario) -> dict[str, str]:
         "model": Path(scenario.model).name,
         "weights": f"weights {scenario.model_fingerprint[:8]}",
         "data": Path(scenario.data).name,
-        "batch": "batch of unknown size" if scenario.batch_size is None else f"batch {scenario.batch_size}",
+        "batch": batch_words(scenario),
         "client": str(scenario.client),
         "observed": f"sees {selection(scenario)}",
         "known": f"told {', '.join(scenario.known) or 'nothing'}",
     }
+
+
+def batch_words(scenario: Scenario) -> str:
+    """How many examples an update holds, and of how many clients."""
+    size = "batch of unknown size" if scenario.batch_size is None else f"batch {scenario.batch_size}"
+    return size if scenario.clients == 1 else f"{size} of each of {scenario.clients} clients"
 
 
 def selection(scenario: Scenario) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -33,8 +34,13 @@ def judge_ceilings(scenario: Scenario) -> list[Ceiling]:
 def _of_guess(promise: Promise, scenario: Scenario, guess: float) -> list[Ceiling]:
     assert scenario.batch_size is not None
     times = 1 if promise.whole else scenario.client.times_seen(scenario.batch_size)
-    found = [Ceiling(scope="update", guess=guess, success=one_round(guess, promise.noise, times), times=times)]
-    if promise.sample_rate is not None and promise.steps is not None:
+    # Every client adds noise of its own, and a sentence is with one of them.
+    noise = promise.noise * math.sqrt(scenario.clients)
+    found = [Ceiling(scope="update", guess=guess, success=one_round(guess, noise, times), times=times)]
+    if promise.training is not None:
+        together, updates = promise.training
+        found.append(Ceiling(scope="training", guess=guess, success=one_round(guess, together), times=updates))
+    elif promise.sample_rate is not None and promise.steps is not None:
         success = whole_training(guess, promise.noise, promise.sample_rate, promise.steps)
         found.append(Ceiling(scope="training", guess=guess, success=success, times=promise.steps))
     return found

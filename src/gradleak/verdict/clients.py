@@ -16,23 +16,28 @@ def client_words(scenario: Scenario) -> str:
     if not rule.local:
         batch = "batch of a size that is not told" if size is None else f"batch of {size}"
         how = ", ".join(["FedSGD", batch, *changes(rule), dropout])
-        return f"The client shares the gradient of the mean loss over its batch ({how}){_of_adapters(scenario)}"
+        return f"{_who(scenario)} shares the gradient of the mean loss over its batch ({how}){_of_adapters(scenario)}"
     example = scenario.scale.noun
     how = ", ".join([*training(rule, example), dropout])
     shared = f"{'its adapters' if scenario.adapters else 'its weights'} (FedAvg){_of_adapters(scenario)}"
     if size is None:
-        trained = f"The client trains by {optimiser(rule)} ({how}) and shares {shared}"
+        trained = f"{_who(scenario)} trains by {optimiser(rule)} ({how}) and shares {shared}"
         return f"{trained}; on how many {example}s is not told"
     steps = counted(rule.count_steps(size), "step")
-    return (
-        f"The client trains on {counted(size, example)} by {steps} of {optimiser(rule)} ({how}) and shares {shared}"
-    )
+    trained = f"{_who(scenario)} trains on {counted(size, example)} by {steps} of {optimiser(rule)} ({how})"
+    return f"{trained} and shares {shared}"
 
 
 def client_lines(scenario: Scenario, trials: Sequence[Trial]) -> list[str]:
     """The same as a sentence, and a line for each thing that was undone or could not be; of the first trial."""
     undone = next((trial.reconstruction.undone for trial in trials if trial.reconstruction.undone), [])
     return [f"{client_words(scenario)}.", *(f"{line[0].upper()}{line[1:]}." for line in undone)]
+
+
+def _who(scenario: Scenario) -> str:
+    if scenario.clients == 1:
+        return "The client"
+    return f"Only the mean of {scenario.clients} clients' updates is seen (secure aggregation); each of them"
 
 
 def _of_adapters(scenario: Scenario) -> str:

@@ -140,6 +140,7 @@ def _scenario_of(settings: AuditSpec) -> Callable[[Scenario], bool]:
             (Path(scenario.model).name, Path(scenario.data).name)
             == (Path(settings.model).name, Path(settings.data).name)
             and (scenario.batch_size, scenario.client) == (settings.batch_size, client)
+            and scenario.clients == (settings.aggregate or 1)
             and (scenario.defenses, selection(scenario)) == (defenses, settings.observe)
         )
 

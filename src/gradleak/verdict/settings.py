@@ -10,8 +10,8 @@ from gradleak.updates.client_rule import HALF, ClientRule
 from gradleak.verdict.attempts import decisive
 
 # What whoever runs the training chooses: defences, sentences of a batch, local steps, decay, precision of what is
-# sent, rank of adapters; and a client that differs in other or more settings.
-Setting = Literal["defenses", "batch", "steps", "decay", "wire", "rank", "client"]
+# sent, rank of adapters, clients that are aggregated; and a client that differs in other or more settings.
+Setting = Literal["defenses", "batch", "steps", "decay", "wire", "rank", "clients", "client"]
 
 _OF_RULES: dict[str, Setting] = {"steps": "steps", "epochs": "steps", "wd": "decay", "wire": "wire"}
 # Of other ranks the weights are others too.
@@ -26,6 +26,8 @@ def changed_setting(ours: Scenario, theirs: Scenario) -> Setting | None:
         return "rank"
     if differ == {"defenses"}:
         return "defenses"
+    if differ == {"clients"}:
+        return "clients"
     rules = _rule_settings(ours.client, theirs.client)
     if "batch_size" in differ and differ <= {"batch_size", "client"} and rules <= {"batch"}:
         return "batch"
@@ -41,6 +43,8 @@ def strength(setting: Setting, scenario: Scenario) -> float:
     match setting:
         case "batch":
             return scenario.batch_size or 0
+        case "clients":
+            return scenario.clients
         case "steps":
             return rule.count_steps(scenario.batch_size or 1)
         case "decay":
@@ -60,6 +64,8 @@ def setting_words(setting: Setting, scenario: Scenario) -> str:
             return " + ".join(scenario.defenses)
         case "batch":
             return f"batches of {scenario.batch_size}"
+        case "clients":
+            return f"secure aggregation of {scenario.clients} clients"
         case "steps":
             return f"{rule.count_steps(scenario.batch_size or 1)} local steps (client {rule})"
         case "decay":

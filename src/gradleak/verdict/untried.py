@@ -52,7 +52,7 @@ def _goes_further(setting: Setting, ours: Scenario, theirs: Scenario) -> bool:
 
 
 def _changes(scenario: Scenario) -> Iterator[tuple[Setting, Scenario]]:
-    """The scenario with more local steps, larger batches, more decay, a lower rank, and bf16 on the wire."""
+    """The scenario with more steps, larger batches, more clients, more decay, a lower rank, or bf16 on the wire."""
     rule, size = scenario.client, scenario.batch_size or 1
 
     def changed(**settings: Any) -> Scenario:
@@ -69,6 +69,8 @@ def _changes(scenario: Scenario) -> Iterator[tuple[Setting, Scenario]]:
             yield "decay", changed(client=with_rule(wd=decay))
     else:
         yield "batch", changed(batch_size=MORE * size)
+    if not scenario.recorded:
+        yield "clients", changed(clients=MORE * scenario.clients)
     if scenario.lora is not None and (lora := LoraSettings.parse(scenario.lora)).r > 1:
         rank = max(1, lora.r // MORE)
         # Alpha goes with the rank, so that the adapters count as much as before.
@@ -86,6 +88,7 @@ def _command(scenario: Scenario, attempt: Attempt) -> str:
         "lora": scenario.lora,
         "data": None if scenario.recorded else scenario.data,
         "batch_size": scenario.batch_size,
+        "aggregate": scenario.clients if scenario.clients > 1 else None,
         "client": str(scenario.client),
         "observe": None if scenario.recorded else selection(scenario),
         "known": tuple(scenario.known),

@@ -11,14 +11,14 @@ import torch
 
 from gradleak.audits.dp.check import CANDIDATES, UPDATES, Tensors, check_updates
 from gradleak.audits.dp.result import DpCheck
-from gradleak.audits.modality import MODALITIES
+from gradleak.audits.dp.subject import flat, own_gradients, promised, promised_loss, subject
 from gradleak.audits.run import load_target
 from gradleak.audits.spec import AuditSpec
 from gradleak.clients.text import Client
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
-from gradleak.defenses import parse_defenses
+from gradleak.defenses import known_defenses
 from gradleak.defenses.base import Defense
 from gradleak.models.tasks.base import GivenLabel
 from gradleak.models.text import TextModel, text_target
@@ -42,19 +42,13 @@ def check_client(
 
     A loaded model and defences as objects may take the place of those that the spec names.
     """
-    progress.begin("reading data", 0)
-    rows = MODALITIES.get("text").read(spec)  # before the model: a file that is wrong is an error at once
-    chain = list(defenses) if defenses is not None else parse_defenses(spec.defenses)
-    multiplier = noise or promised_noise(chain)
-    model = model or text_target(load_target(spec, progress), "dp-check")
-    client = Client(model, client=spec.client, defenses=chain)
-    rest = spec.batch_size - 1
-    wanted = spec.with_(batch_size=min(len(rows), max(POOL, 2 * candidates) + rest), trials=1)
-    (drawn,) = MODALITIES.get("text").draw(wanted, rows, model)
-    pool = [(text, label) for text in drawn.texts for label in _labels(model, drawn.labels)]
+    given = subject(spec, noise, model, defenses, progress)
+    client, rest = given.client, spec.batch_size - 1
+    drawn = given.drawn(min(len(given.rows), max(POOL, 2 * candidates) + rest))
+    pool = [(text, label) for text in drawn.texts for label in _labels(given.model, drawn.labels)]
     labelled = drawn.labels is not None
-    gradients = own_gradients(
-        model, client, [text for text, _ in pool], [label for _, label in pool] if labelled else None, progress
+    gradients = given.gradients(
+        [text for text, _ in pool], [label for _, label in pool] if labelled else None, progress
     )
     # Large opposite gradients beside others that cancel: what a misplaced clipping lets through is one example's.
     chosen = farthest(gradients, candidates)
@@ -70,21 +64,21 @@ def check_client(
     return check_updates(
         send,
         [gradients[i] for i in chosen],
-        math.sqrt(client.rule.times_seen(spec.batch_size)) / multiplier,
+        promised_loss(given.promise, client.rule.times_seen(spec.batch_size)),
         updates=updates,
         noise=_deviation(client, spec.batch_size),
-        clip=clipping_norm(chain),
+        clip=given.clip,
         seed=spec.seed,
         budget=budget,
         progress=progress,
-        model=model.name,
-        defenses=[str(defense) for defense in chain],
+        model=given.model.name,
+        defenses=given.defenses,
     )
 
 
 def cancelling(gradients: Sequence[Tensors], among: Sequence[int], count: int) -> list[int]:
     """Examples whose gradients add up to little: each leaves the smallest sum with those before it."""
-    rows = {i: _flat(gradients[i]) for i in among}
+    rows = {i: flat(gradients[i], gradients[i]) for i in among}
     chosen: list[int] = []
     total = torch.zeros_like(next(iter(rows.values()))) if rows else torch.zeros(0)
     for _ in range(min(count, len(rows))):
@@ -114,8 +108,8 @@ def check_recorded(
     client = Client(model, client=first.manifest.client, defenses=())
     labels = None if candidates[0][1] is None else [label for _, label in candidates]
     given = None if labels is None else [int(each) if each and each.isdigit() else str(each) for each in labels]
-    gradients = own_gradients(model, client, [text for text, _ in candidates], given, progress)
-    multiplier = noise or promised_noise(parse_defenses(first.manifest.defenses))
+    gradients = own_gradients(client, [text for text, _ in candidates], given, progress)
+    promise = promised([each for each in known_defenses(first.manifest.defenses) if each is not None], noise)
     steps = client.rule.times_seen(first.known.size or spec.batch_size)
     numbers = {candidate: number for number, candidate in enumerate(candidates)}
     waiting = iter(lines)
@@ -127,7 +121,7 @@ def check_recorded(
     return check_updates(
         send,
         gradients,
-        math.sqrt(steps) / multiplier,
+        promised_loss(promise, steps),
         updates=len(lines),
         inside=upcoming,
         budget=budget,
@@ -137,56 +131,14 @@ def check_recorded(
     )
 
 
-def promised_noise(defenses: Sequence[Defense]) -> float:
-    """The noise multiplier that a chain of defences promises."""
-    promise = next((each for each in (defense.promise() for defense in defenses) if each is not None), None)
-    if promise is None:
-        raise GradleakError(
-            "none of the defences promises differential privacy; give --defense dpsgd:noise=1.0,clip=1.0, one of "
-            "your own with a promise, or --noise"
-        )
-    return promise.noise
-
-
-def clipping_norm(defenses: Sequence[Defense]) -> float | None:
-    """The norm that a chain clips single examples to; None if it does not say it."""
-    return next((getattr(defense, "clip", None) for defense in defenses if defense.clips), None)
-
-
-def own_gradients(
-    model: TextModel,
-    client: Client,
-    texts: Sequence[str],
-    labels: Sequence[GivenLabel] | None,
-    progress: Progress,
-) -> list[Tensors]:
-    """Every text's own gradient, of the parameters that the client trains."""
-    plain = Client(model)
-    trained = set(model.parameters())
-    for defense in client.defenses:
-        trained &= set(defense.trained(sorted(trained), model))
-    found: list[Tensors] = []
-    progress.begin("gradients of candidates", len(texts), "texts")
-    for number, text in enumerate(texts):
-        tensors = plain.update([text], None if labels is None else [labels[number]]).tensors
-        found.append({name: tensor for name, tensor in tensors.items() if name in trained})
-        progress.advance(number + 1)
-    progress.end()
-    return found
-
-
 def _labels(model: TextModel, given: Sequence[GivenLabel] | None) -> Sequence[GivenLabel]:
     """What a candidate's label may be: opposite ones have opposite gradients, which is the clearest case there is."""
     return [0] if given is None else list(range(min(2, model.num_labels))) if model.goal.one_per_text else given[:1]
 
 
-def _flat(gradient: Tensors) -> torch.Tensor:
-    return torch.cat([tensor.flatten() for tensor in gradient.values()]).float()
-
-
 def farthest(gradients: Sequence[Tensors], count: int) -> list[int]:
     """The gradients that lie farthest apart: the two farthest, then whichever is farthest from all before it."""
-    rows = torch.stack([_flat(own) for own in gradients])
+    rows = torch.stack([flat(own, gradients[0]) for own in gradients])
     distances = torch.cdist(rows, rows)
     chosen = list(divmod(int(distances.argmax()), len(rows)))
     while len(chosen) < min(count, len(rows)):

@@ -14,20 +14,16 @@ from collections.abc import Sequence
 import torch
 
 from gradleak.audits.dp.bounds import SURE, least_epsilon
-from gradleak.audits.dp.check import Tensors, to_norm
+from gradleak.audits.dp.check import to_norm
 from gradleak.audits.dp.result import DpCheck
-from gradleak.audits.dp.sources import clipping_norm, own_gradients, promised_noise
-from gradleak.audits.modality import MODALITIES
-from gradleak.audits.run import load_target
+from gradleak.audits.dp.subject import flat, subject
 from gradleak.audits.spec import AuditSpec
-from gradleak.clients.text import Client
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
-from gradleak.defenses import parse_defenses
 from gradleak.defenses.accounting import spent
 from gradleak.defenses.base import Defense
-from gradleak.models.text import TextModel, text_target
+from gradleak.models.text import TextModel
 
 EXAMPLES, ROUNDS = 128, 10
 # The share of the examples that are guessed: those with the surest answers, half of them in and half out.
@@ -49,15 +45,11 @@ def check_training(
 ) -> DpCheck:
     """Train once on a random half of the examples, all of them in every round, and guess which half it was."""
     started, limit, rng = time.monotonic(), budget or Budget(), random.Random(spec.seed)
-    rows = MODALITIES.get("text").read(spec)
-    chain = list(defenses) if defenses is not None else parse_defenses(spec.defenses)
-    multiplier = noise or promised_noise(chain)
-    model = (model or text_target(load_target(spec, progress), "dp-check")).copied(frozen=False)
-    client = Client(model, defenses=chain)
     if spec.client != "fedsgd":
         raise GradleakError("a whole training is checked with clients that send gradients (fedsgd)")
-    clip = clipping_norm(chain)
-    (drawn,) = MODALITIES.get("text").draw(spec.with_(batch_size=examples, trials=1), rows, model)
+    given = subject(spec, noise, model, defenses, progress, moved=True)
+    client, trained = given.client, given.model
+    drawn = given.drawn(examples)
     within = [rng.random() < 0.5 for _ in range(examples)]
     chosen = [i for i, own in enumerate(within) if own]
     if not chosen:
@@ -68,11 +60,13 @@ def check_training(
         if limit.tick():
             break
         # With the weights as they are in this round; the attacker knows them.
-        gradients = [to_norm(own, clip) for own in own_gradients(model, client, drawn.texts, drawn.labels, progress)]
+        gradients = [to_norm(own, given.clip) for own in given.gradients(drawn.texts, drawn.labels, progress)]
         update = client.update([drawn.texts[i] for i in chosen], labels).tensors
-        sums.add(torch.stack([_flat(own, update) for own in gradients]), len(chosen) * _flat(update, update))
+        names = sorted(update)
+        rows = torch.stack([flat(own, names, torch.double) for own in gradients])
+        sums.add(rows, len(chosen) * flat(update, names, torch.double))
         with torch.no_grad():
-            for name, parameter in model.parameters().items():
+            for name, parameter in trained.parameters().items():
                 if name in update:
                     parameter.sub_(LEARNING_RATE * update[name].to(parameter))
     done = sums.rounds
@@ -81,12 +75,12 @@ def check_training(
     count = max(1, int(GUESSED * examples / 2))
     order = sums.shares().argsort(descending=True).tolist()
     right = sum(within[i] for i in order[:count]) + sum(not within[i] for i in order[-count:])
-    promised = spent(multiplier, 1.0, done, DELTA).epsilon
+    promised = spent(given.promise.noise, 1.0, done, DELTA).epsilon
     least = least_epsilon(2 * count, right, examples, DELTA)
     return DpCheck(
         kind="training",
-        model=model.name,
-        defenses=[str(defense) for defense in chain],
+        model=trained.name,
+        defenses=given.defenses,
         candidates=examples,
         tries=2 * count,
         right=right,
@@ -132,7 +126,3 @@ class _Sums:
 
 def _finding(least: float, promised: float) -> str:
     return f"The training loses ε = {least:.2f} or more, and {promised:.2f} was promised."
-
-
-def _flat(tensors: Tensors, like: Tensors) -> torch.Tensor:
-    return torch.cat([tensors[name].detach().flatten().double().cpu() for name in sorted(like) if name in tensors])

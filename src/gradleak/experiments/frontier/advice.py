@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gradleak.core.text import enumerated
 from gradleak.defenses.chains import NONE
 from gradleak.experiments.frontier.points import AttackScore, Point
 from gradleak.experiments.utility import Metric
@@ -27,12 +28,13 @@ Verdict = Literal["hidden", "lowered", "unclear", "unchanged", "unfinished"]
 def verdict(point: Point, plain: Point) -> Verdict:
     """What a setting did to the leak, by intervals alone; every attack counts, not only the best.
 
+    Finished trials count, however many are still to come: the fewer there are, the wider is the interval.
     hidden: all attacks clearly below the undefended leak and none clearly above its control. lowered: all clearly
     below, but some clearly above the control. unchanged: some clearly above the control, and not all clearly below
     the undefended leak. unclear: the intervals reach both.
     """
     scores = [score for score in point.attacks.values() if score is not None]
-    if point.status == "unfinished" or not scores:
+    if not scores or len(scores) < len(point.attacks):
         return "unfinished"
     below = all(score.leak.high < _score(plain).leak.low for score in scores)
     above = any(score.leak.low > score.control.high for score in scores)
@@ -52,7 +54,12 @@ def advise(points: Sequence[Point], metric: Metric, floor: float | None, toleran
     kinds: dict[Verdict, list[Point]] = {}
     for point in others:
         kinds.setdefault(verdict(point, plain), []).append(point)
-    return _choose(kinds, plain, metric, tolerance).rstrip(".") + _left_out(kinds.get("unfinished", [])) + "."
+    costs = plain.utility is not None and floor is not None and learned(plain.utility, metric, floor)
+    chosen = _choose(kinds, plain, metric, tolerance) if costs else _by_leak(kinds, plain)
+    still = [point for point in points if point.status == "unfinished"]
+    if not still:
+        return f"{chosen}."
+    return f"So far: {chosen[0].lower()}{chosen[1:]}{_left_out(still, kinds.get('unfinished', []))}."
 
 
 def learned(utility: Interval, metric: Metric, floor: float) -> bool:
@@ -62,18 +69,25 @@ def learned(utility: Interval, metric: Metric, floor: float) -> bool:
 
 def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str | None:
     """Why the undefended setting gives nothing to compare with, if it does not."""
-    if plain is None or plain.status == "unfinished" or plain.score is None or plain.utility is None or floor is None:
+    again = "run the same command again to continue"
+    if plain is None or plain.score is None:
+        return f"No advice yet: no trial of the undefended setting is finished; {again}."
+    score, open_yet = plain.score, plain.status == "unfinished"
+    if score.leak.low <= score.control.high and open_yet:
         return (
-            "No advice yet: the undefended setting is not measured to its end; "
-            "run the same command again to continue."
+            f"No advice yet: what is read with no defence ({score.label} {spread(score.leak)}, {_trials(score)}) is "
+            f"not told apart from guessing ({spread(score.control)}) yet; {again}."
         )
-    score = plain.score
     if score.leak.low <= score.control.high:
         return (
             f"This run cannot tell the defences apart: even with none, the best attack ({plain.best}) is not clearly "
             f"above guessing ({score.label} {spread(score.leak)} against {spread(score.control)}), so try stronger "
             "attacks or more trials."
         )
+    if open_yet:
+        return None  # what is read may tell something already, whatever the trainings will show
+    if plain.utility is None or floor is None:
+        return f"No advice yet: how good the model gets with no defence is not measured; {again}."
     if not learned(plain.utility, metric, floor):
         return (
             f"What a defence costs is not clear: with none, the model did not clearly get better than without "
@@ -81,6 +95,25 @@ def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str 
             "more seeds or another step size."
         )
     return None
+
+
+def _by_leak(kinds: dict[Verdict, list[Point]], plain: Point) -> str:
+    """What is told apart while no cost is."""
+    start = _score(plain)
+    said: dict[Verdict, str] = {
+        "hidden": "under {} the best attack is not clearly above guessing",
+        "lowered": "under {} it reads clearly less, and clearly more than guessing",
+        "unchanged": "under {} it is not clearly lowered",
+        "unclear": "{} cannot be told apart yet",
+    }
+    parts = [
+        text.replace("{}", enumerated([point.label for point in kinds[kind]]))
+        for kind, text in said.items()
+        if kind in kinds
+    ]
+    told = "; ".join(parts) or "no defence has a finished trial of every attack"
+    read = f"{start.label} {spread(start.leak)} with none"
+    return f"What defences cost is not told apart yet, but what is read ({read}): {told}"
 
 
 def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tolerance: float) -> str:
@@ -113,9 +146,19 @@ def _choose(kinds: dict[Verdict, list[Point]], plain: Point, metric: Metric, tol
     return "No defence is measured to its end yet; run the same command again, or list some to compare"
 
 
+def _trials(score: AttackScore) -> str:
+    return f"{score.trials} of {score.planned or score.trials} trials"
+
+
 def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metric: Metric, tolerance: float) -> str:
     """Some setting brings the leak down to the control: take it if it is cheap, else say what it costs."""
-    cheapest = min(hidden, key=lambda point: _cost_of(point).mean)
+    priced = [point for point in hidden if point.cost is not None]
+    if not priced:
+        names = enumerated([point.label for point in hidden])
+        return (
+            f"Measure what {names} costs before you choose: what is read is down to guessing, its price is not known"
+        )
+    cheapest = min(priced, key=lambda point: _cost_of(point).mean)
     reached = f"{_fall(cheapest, start)}, not clearly above the {_score(cheapest).control.mean:.0f} of guessing"
     if _within(cheapest, tolerance):
         return (
@@ -141,13 +184,15 @@ def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metr
     )
 
 
-def _left_out(unfinished: list[Point]) -> str:
-    if not unfinished:
-        return ""
-    verb = "setting is not measured to its end and does not" if len(unfinished) == 1 else (
-        "settings are not measured to their end and do not"
-    )  # fmt: skip
-    return f" ({len(unfinished)} {verb} count)"
+def _left_out(still: list[Point], unjudged: list[Point]) -> str:
+    """How much is not measured to its end, and what of it counts for nothing."""
+    one = len(still) == 1
+    settings = (
+        "1 setting is not measured to its end" if one else f"{len(still)} settings are not measured to their end"
+    )
+    if not unjudged:
+        return f" ({settings})"
+    return f" ({settings}, {len(unjudged)} of them {'does' if len(unjudged) == 1 else 'do'} not count yet)"
 
 
 def _score(point: Point) -> AttackScore:
@@ -161,7 +206,7 @@ def _cost_of(point: Point) -> Interval:
 
 
 def _within(point: Point, tolerance: float) -> bool:
-    return _cost_of(point).high <= tolerance
+    return point.cost is not None and point.cost.high <= tolerance
 
 
 def _fall(point: Point, start: AttackScore) -> str:
@@ -169,7 +214,9 @@ def _fall(point: Point, start: AttackScore) -> str:
 
 
 def _cost(point: Point, metric: Metric) -> str:
-    interval = _cost_of(point)
+    interval = point.cost
+    if interval is None:
+        return "a price that is not measured yet"
     return f"{amount(interval.mean, metric)} [{interval.low:.1f}, {interval.high:.1f}]"
 
 

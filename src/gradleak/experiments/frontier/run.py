@@ -17,6 +17,7 @@ from gradleak.core.progress import SILENT, Progress
 from gradleak.defenses.chains import NONE
 from gradleak.experiments.experiment import Experiment, ExperimentStatus, Finished, RunOptions, run_experiment
 from gradleak.experiments.frontier.advice import advise
+from gradleak.experiments.frontier.order import FrontierOrder
 from gradleak.experiments.frontier.points import (
     AttackScore,
     Point,
@@ -29,6 +30,7 @@ from gradleak.experiments.frontier.so_far import so_far
 from gradleak.experiments.frontier.spec import FrontierSpec
 from gradleak.experiments.runner.cell import Cell
 from gradleak.experiments.runner.jobs import AuditJob
+from gradleak.experiments.runner.loop import Order
 from gradleak.experiments.runner.plan import Planned
 from gradleak.experiments.runner.subjects import Subjects
 from gradleak.experiments.utility import Metric, Utility, UtilityResults, UtilitySpec
@@ -84,6 +86,13 @@ class FrontierExperiment(Experiment[FrontierSpec, Frontier]):
         trainings = self.utility.jobs(subjects)  # also refuses defences that do not fit the model
         return [*(Planned(AuditJob(spec=spec)) for spec in audits), *trainings]
 
+    def order(self, cells: Sequence[Cell], subjects: Subjects) -> Order:
+        model = subjects.model(self.spec.audit)
+        return FrontierOrder(
+            cells, len(self.spec.attacks), len(self.spec.defenses), self.utility.seeds_used,
+            SCALES[model.modality].metric, _metric(self.spec, model),
+        )  # fmt: skip
+
     def summarise(self, finished: Finished) -> Frontier:
         width = len(self.spec.attacks)
         audits = finished.cells[: width * len(self.spec.defenses)]
@@ -96,6 +105,10 @@ class FrontierExperiment(Experiment[FrontierSpec, Frontier]):
             for i in range(0, len(audits), width)
         ]
         return _joined(self.spec, model, rows, cost, finished.status)
+
+
+def _metric(spec: FrontierSpec, model: Target) -> Metric:
+    return "perplexity" if model.task in UNLABELLED else spec.metric
 
 
 def _score(cell: Cell, finished: Finished, measure: str) -> AttackScore | None:
@@ -112,7 +125,7 @@ def _joined(
     cost: UtilityResults,
     status: ExperimentStatus,
 ) -> Frontier:
-    metric: Metric = "perplexity" if model.task in UNLABELLED else spec.metric
+    metric = _metric(spec, model)
     plain, seeds = cost.settings[0], cost.rounds.seeds
     points = mark_front(
         [make_point(*pair, plain, metric, seeds) for pair in zip(audits, cost.settings, strict=True)], metric

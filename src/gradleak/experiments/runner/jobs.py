@@ -115,12 +115,13 @@ class AuditJob(_Model):
         """What people look for among files; models and data go by their hashes."""
         spec = self.spec
         chain = " ".join(_chain(spec.defenses)) or NONE
-        return f"{spec.attack} b{spec.batch_size} {_rule(spec.client)} {chain} {spec.observe} s{spec.seed}"
+        many = "" if spec.aggregate is None else f"x{spec.aggregate}"
+        return f"{spec.attack} b{spec.batch_size}{many} {_rule(spec.client)} {chain} {spec.observe} s{spec.seed}"
 
     @property
     def size(self) -> tuple[int, int]:
         """How much work it is, roughly: repetitions, and how large each is."""
-        return self.spec.trials, self.spec.batch_size
+        return self.spec.trials, self.spec.examples
 
     @property
     def family(self) -> str:
@@ -148,7 +149,7 @@ class TrainingJob(_Model):
 
     def decisive(self, modality: str) -> dict[str, Any]:
         return {
-            **self.rounds.model_dump(exclude={"seeds"}),
+            **self.rounds.model_dump(exclude={"seeds"}, exclude_none=True),
             "client": str(_rule(self.spec.client)),
             "defenses": _chain(self.spec.defenses) if self.trained else None,
             "device": self.spec.device.partition(":")[0],

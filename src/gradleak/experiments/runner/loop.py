@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,8 +21,12 @@ ATTEMPTS = 3
 # How long to wait before asking again for cells that another process is at.
 ASK_AGAIN = 1.0
 SHOW_EVERY = 0.5
-# Where audits and trainings are both to be done within a limit on time, an audit gives way after this share of it.
+# Where audits and trainings are both to be done within a limit on time, an audit gives way after this share of it;
+# where the experiment has an order of its own, all that waits gets a turn within this share.
 TURN = 0.25
+
+# What waits in the order in which it is to be run, given also what is being run and what there is of all cells.
+Order = Callable[[Sequence[Group], Sequence[Group], Store], Sequence[Group]]
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,18 @@ class Loop:
     """Runs the cells of a plan on a crew and keeps them in a store."""
 
     def __init__(
-        self, store: Store, crew: Crew, limits: Limits, outlook: Outlook, total: int, what: str = "cells"
+        self,
+        store: Store,
+        crew: Crew,
+        limits: Limits,
+        outlook: Outlook,
+        total: int,
+        what: str = "cells",
+        order: Order | None = None,
     ) -> None:
         self.store, self.crew, self.limits = store, crew, limits
-        self._what = what
+        self._what, self._order = what, order
+        self._running: list[Group] = []
         self.statuses = dict(outlook.statuses)
         self._stamps = outlook.stamps
         self._total = total
@@ -104,7 +116,8 @@ class Loop:
         Where there is a limit on time, trials are run one by one: what is finished when it ends is kept.
         """
         self._one_by_one = budget.seconds is not None and self.limits.steps is None
-        self._turn = None if budget.seconds is None else TURN * budget.seconds
+        share = 1 if self._order is None else max(1, len(self._waiting))
+        self._turn = None if budget.seconds is None else TURN * budget.seconds / share
         progress.begin(self._what, self._total, "cells")
         asked = shown = 0.0
         try:
@@ -130,6 +143,8 @@ class Loop:
 
     def _hand_out(self) -> None:
         while self.crew.room and self._waiting:
+            if self._order is not None:
+                self._waiting = deque(self._order(tuple(self._waiting), tuple(self._running), self.store))
             group = self._waiting.popleft()
             if not self._claim(group):
                 self._elsewhere.append(group)
@@ -139,6 +154,7 @@ class Loop:
                 self._attempts[group[0].id] += 1
                 for name in names:
                     self.store.begin(name, self._attempts[group[0].id])
+                self._running.append(group)
                 self.crew.start(self._work(group))
 
     def _work(self, group: Group) -> Work:
@@ -147,10 +163,11 @@ class Loop:
         return Work(group, self.limits, self._one_by_one, self._turn_of(group), parts, self._keep_part)
 
     def _turn_of(self, group: Group) -> float | None:
-        """How long a cell may go on while work of the other kind waits; its own time limit is a turn already."""
+        """How long a cell may go on while others wait, by default of the other kind; its time limit is a turn too."""
         if self._turn is None or self.limits.time is not None or len(group) > 1:
             return None
-        others = any(other[0].job.kind != group[0].job.kind for other in self._waiting)
+        kind = group[0].job.kind
+        others = any(self._order is not None or other[0].job.kind != kind for other in self._waiting)
         return self._turn if others else None
 
     def _keep_part(self, more: Part) -> None:
@@ -189,6 +206,7 @@ class Loop:
 
     def _take(self, group: Group, ends: Ends | Death) -> None:
         tried = self._attempts[group[0].id]
+        self._running = [other for other in self._running if other[0].id != group[0].id]
         if isinstance(ends, Death):
             if tried < ATTEMPTS:
                 for name in self._open_in(group):
