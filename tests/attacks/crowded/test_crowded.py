@@ -77,6 +77,20 @@ def test_what_was_taken_out_wrongly_is_found_and_put_back(
     assert reading.found.proved
 
 
+def test_once_few_tokens_are_left_the_others_are_followed(
+    model: TextModel, update: Update, rows: list[tuple[int, ...]]
+) -> None:
+    """What was taken out rightly is proved by the tokens that are gone, what was not is put back, the rest is read."""
+    reading = reading_of(model, update, rows)
+    reading.volume.weight = 1 / sum(len(row) - 1 for row in rows)
+    wrong = (*rows[3][:-1], rows[0][4])
+    told: list[int] = []
+    assert taken(reading, [*rows[:2], wrong])._follow(lambda found: told.append(len(found.certain)))
+    assert set(reading.found.sentences) == set(rows) == set(reading.found.certain)
+    assert reading.found.proved
+    assert told[0] == 2
+
+
 def test_nothing_is_proved_while_a_sentence_lacks_its_end(
     model: TextModel, update: Update, rows: list[tuple[int, ...]]
 ) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gradleak.attacks.crowded.attended import attention_shows
+from gradleak.attacks.crowded.chains import ALL, Chains
 from gradleak.attacks.crowded.evidence import Judges, Reader, Usual, learn
 from gradleak.attacks.crowded.growth import OPENING, Grown, grow
 from gradleak.attacks.crowded.leverage import leverages, spots_of
@@ -25,9 +27,12 @@ from gradleak.attacks.evidence.departures import departures
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import end_tokens
+from gradleak.attacks.soft.coefficients import LEAST_TOKENS
 from gradleak.attacks.soft.reading import beginnings
 from gradleak.attacks.soft.rehearsal import gradient_of
 from gradleak.attacks.soft.search import runs
+from gradleak.attacks.spans.candidates import fitting
+from gradleak.attacks.spans.certify import input_span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -45,6 +50,8 @@ NOTHING_LEFT = 1e-4
 TOLD = 0.5
 # Rounds of growing, and exact recoveries of what is left in each.
 ROUNDS, EXACT = 8, 3
+# The share of all sentences that is out before it is looked which tokens are left.
+FOLLOWED_FROM = 0.1
 
 Tokens = tuple[int, ...]
 # A sentence, how much the volume falls without it, and what it adds to each matrix.
@@ -99,7 +106,7 @@ class Reading:
             before = set(self.volume.taken)
             self._search(keep)
             keep(self.found)
-            if self.budget.over or self._finish() or set(self.volume.taken) == before:
+            if self.budget.over or self._finish() or set(self.volume.taken) == before or self._follow(keep):
                 break
         return self.found
 
@@ -138,7 +145,7 @@ class Reading:
             if self.volume.taken:
                 self.volume.reweigh()
             keep(self.found)
-            if self.volume.rank_shows:
+            if self.volume.rank_shows or self._present() is not None:
                 return
 
     def _weigh(self, waiting: Sequence[Sequence[Grown]]) -> None:
@@ -197,6 +204,41 @@ class Reading:
         self.found.sentences.update(dict.fromkeys(right, 1.0))
         self.found.proved = self._nothing_left([*self.volume.taken, *right])
         return True
+
+    def _present(self) -> set[int] | None:
+        """The tokens that are left, once they are so few that the first layer's gradient shows them."""
+        if len(self.volume.taken) < FOLLOWED_FROM * self.sentences:
+            return None
+        span = input_span(self.model, self._left())
+        return None if span is None else set(self.bag[fitting(self.model, span, self.bag, 1)[:, 0]].tolist())
+
+    def _follow(self, keep: Callable[[Read], None]) -> bool:
+        """Once few different tokens are left, follow the others from proof to proof; whether all is proved then.
+
+        Of a sentence that was taken out rightly nothing is left, so that tokens of its own are gone, which proves it.
+        Of one that was wrong in a single token something is left at every token; it is put back.
+        """
+        present = self._present()
+        if present is None:
+            return False
+        for tokens in list(self.volume.taken):
+            if len(set(tokens[:-1]) - present) < LEAST_TOKENS:
+                self.volume.put_back(tokens)
+                self.found.sentences.pop(tokens, None)
+        right = frozenset(self.volume.taken)
+        gone = {token for tokens in right for token in tokens[:-1]} - present
+        bag = [token for token in self.bag.tolist() if token not in gone]
+        self.found = Read(dict.fromkeys(right, 1.0), certain=right)
+        keep(self.found)
+        left = self._left()
+        if not attention_shows(self.model, left, bag):
+            return False
+        chains = Chains(self.model, Update(left, self.gradient.manifest), bag, self.length, self.budget, self.show)
+        chains.run(lambda so_far: keep(self.found.beside(so_far.proved)))
+        self.found = self.found.beside(chains.found.proved)
+        weighed = {**dict.fromkeys(right, self.volume.weight), **chains.found.proved}
+        self.found.proved = sum(weight * (len(tokens) - 1) for tokens, weight in weighed.items()) > 1 - ALL
+        return self.found.proved
 
     def _nothing_left(self, sentences: Sequence[Tokens]) -> bool:
         left = self._without(sentences)

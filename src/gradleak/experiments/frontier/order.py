@@ -70,7 +70,7 @@ class FrontierOrder:
                 seconds[cell.job.kind] += self._look(cell, store, settings, spent)
         hopeless = self._hopeless(settings)
         behind = self._behind(settings, hopeless)
-        busy = [group[0].job.kind for group in running]
+        busy: list[str] = [group[0].job.kind for group in running]
         # The kind that had less time is next; with several workers one that nobody is at.
         first = sorted(seconds, key=lambda kind: (busy.count(kind), seconds[kind]))
         keys = {group[0].id: self._key(group[0], settings, hopeless, behind, spent) for group in waiting}
