@@ -5,9 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny_model
 
-from gradleak import audit
 from gradleak.core.secret import Secret
 from gradleak.defenses import parse_defenses
 from gradleak.defenses.tree import changed_nodes, prefix_nodes
@@ -204,21 +202,3 @@ def test_clipping_and_noise_against_flower():
     sent = defended("clip:norm=0.1", tensors)
     for own, was, name in zip(after, before, tensors, strict=True):
         assert np.allclose(own - was, sent[name].numpy(), atol=1e-6)
-
-
-def test_a_norm_that_adapts_hides_no_sentence():
-    """The direction stays: what is read and proved without it is read and proved with it."""
-    model = tiny_model("bert", "classification", layers=3, width=64)
-    results = audit(model, attack="exact", trials=1, defenses=["adaptiveclip:norm=1e-3,round=20"])
-    assert results.summary["exact_match"].mean == 100
-
-
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "blockwise8", "normfloat4"])
-def test_few_bits_still_name_the_tokens(kind, tiny_bert):
-    """Rows of the token embedding that no token touched are zero in every format but adaquant."""
-    results = audit(tiny_bert, attack="bag", trials=1, defenses=[f"wire:format={kind}"], candidates=3)
-    assert results.found["bag recall"].mean == 100
-    assert results.found["bag precision"].mean == 100
-    (trial,) = results.trials
-    listed = sorted(trial.candidates.candidates, key=lambda each: each.false_alarm_rate)
-    assert listed[0].member, "a server that has the text confirms it"
