@@ -80,7 +80,7 @@ def test_what_was_taken_out_wrongly_is_found_and_put_back(
 def test_once_few_tokens_are_left_the_others_are_followed(
     model: TextModel, update: Update, rows: list[tuple[int, ...]]
 ) -> None:
-    """What was taken out rightly is proved by the tokens that are gone, what was not is put back, the rest is read."""
+    """What was taken out rightly is proved by the tokens that are gone; what was not is put back, the rest read."""
     reading = reading_of(model, update, rows)
     reading.volume.weight = 1 / sum(len(row) - 1 for row in rows)
     wrong = (*rows[3][:-1], rows[0][4])
