@@ -53,7 +53,7 @@ def test_what_a_draft_leaves_shows_the_wrong_token_and_the_right_one(writer: Tex
         tokens in reading._edited((*tokens[:place], tokens[1], *tokens[place + 1 :]), [])
         for place in range(2, len(tokens))
     ]
-    # Of an untrained model every later state moves as much as the wrong one; if small directions counted, 2 are found.
+    # Of an untrained model every later state moves as much as the wrong one; with all directions 2 are found.
     assert sum(mended) >= 4, mended
 
 
