@@ -33,6 +33,7 @@ from gradleak.attacks.soft.rehearsal import gradient_of
 from gradleak.attacks.soft.search import runs
 from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import input_span
+from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -145,7 +146,7 @@ class Reading:
             if self.volume.taken:
                 self.volume.reweigh()
             keep(self.found)
-            if self.volume.rank_shows or self._present() is not None:
+            if self.volume.rank_shows or self._first_span() is not None:
                 return
 
     def _weigh(self, waiting: Sequence[Sequence[Grown]]) -> None:
@@ -205,12 +206,11 @@ class Reading:
         self.found.proved = self._nothing_left([*self.volume.taken, *right])
         return True
 
-    def _present(self) -> set[int] | None:
-        """The tokens that are left, once they are so few that the first layer's gradient shows them."""
+    def _first_span(self) -> Span | None:
+        """The span of what the first layer saw of what is left, once that has few different tokens."""
         if len(self.volume.taken) < FOLLOWED_FROM * self.sentences:
             return None
-        span = input_span(self.model, self._left())
-        return None if span is None else set(self.bag[fitting(self.model, span, self.bag, 1)[:, 0]].tolist())
+        return input_span(self.model, self._left())
 
     def _follow(self, keep: Callable[[Read], None]) -> bool:
         """Once few different tokens are left, follow the others from proof to proof; whether all is proved then.
@@ -218,16 +218,18 @@ class Reading:
         Of a sentence that was taken out rightly nothing is left, so that tokens of its own are gone, which proves it.
         Of one that was wrong in a single token something is left at every token; it is put back.
         """
-        present = self._present()
-        if present is None:
+        span = self._first_span()
+        if span is None:
             return False
-        for tokens in list(self.volume.taken):
-            if len(set(tokens[:-1]) - present) < LEAST_TOKENS:
-                self.volume.put_back(tokens)
-                self.found.sentences.pop(tokens, None)
+        # All tokens are asked: while a batch is crowded, a few of it may be missing in the bag.
+        every = self.model.text_tokens.nonzero()[:, 0]
+        fits = fitting(self.model, span, every, 1, budget=self.budget)[:, 0]
+        present = {*every[fits].tolist(), *self.model.prefix}
+        wrong = [tokens for tokens in self.volume.taken if len(set(tokens[:-1]) - present) < LEAST_TOKENS]
+        for tokens in wrong:
+            self.volume.put_back(tokens)
         right = frozenset(self.volume.taken)
-        gone = {token for tokens in right for token in tokens[:-1]} - present
-        bag = [token for token in self.bag.tolist() if token not in gone]
+        bag = sorted(present.union(*(tokens[:-1] for tokens in wrong)))
         self.found = Read(dict.fromkeys(right, 1.0), certain=right)
         keep(self.found)
         left = self._left()
@@ -236,6 +238,9 @@ class Reading:
         chains = Chains(self.model, Update(left, self.gradient.manifest), bag, self.length, self.budget, self.show)
         chains.run(lambda so_far: keep(self.found.beside(so_far.proved)))
         self.found = self.found.beside(chains.found.proved)
+        followed = list(chains.found.proved)
+        for tokens, products in zip(followed, self.batches.products(followed), strict=True):
+            self.volume.add(tokens, products)
         weighed = {**dict.fromkeys(right, self.volume.weight), **chains.found.proved}
         self.found.proved = sum(weight * (len(tokens) - 1) for tokens, weight in weighed.items()) > 1 - ALL
         return self.found.proved
