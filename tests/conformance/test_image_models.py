@@ -20,6 +20,7 @@ QUICK = {
 }
 CHAINS = {
     "none": (),
+    "adaptiveclip": ("adaptiveclip",),
     "clip": ("clip:norm=0.1",),
     "dpsgd": ("dpsgd:noise=0.1",),
     "frozen": ("frozen:parts=none,names=*bias",),
@@ -32,6 +33,8 @@ CHAINS = {
     "quantize": ("quantize:bits=4",),
     "sign": ("sign",),
     "svt": ("svt",),
+    "tree": ("tree:noise=0.001,round=6",),
+    "wire": ("wire:format=normfloat4",),
 }
 # Each pair has to be seen with some attack, and each attack with every model: not all three with one another.
 EVERY_DEFENCE = ["ig", "exact"]

@@ -95,8 +95,11 @@ def _left_over(wanted: Tensor, rows: Tensor) -> float:
 
     >>> round(_left_over(torch.tensor([3.0, 4.0]), torch.tensor([[1.0, 0.0]])), 2)
     0.64
+    >>> _left_over(torch.tensor([3.0, 4.0]), torch.zeros(1, 2))
+    1.0
     """
-    wanted, rows = wanted.double(), rows.double() / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    wanted, rows = wanted.double(), rows.double()
+    rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)  # of fp32 that bound is zero
     # The search itself then has as many numbers as there are rows.
     sizes, axes = torch.linalg.eigh(rows @ rows.T)
     clear = sizes > ROUNDING * sizes[-1]

@@ -73,6 +73,8 @@ def _effect(verdict: ScenarioVerdict, other: ScenarioVerdict, start: Point) -> s
     """What a change does to a leak; one at which tokens are still read hides nothing."""
     if sentence_level(verdict.attacks) not in LEAKS:  # the tokens alone are what leaks
         return "unchanged" if other.level in LEAKS else "hidden"
+    if any(attack.unfinished for attack in other.attacks):  # what was cut short would have read more
+        return "unfinished"
     kind = effect(_point(other), start)
     return "lowered" if kind == "hidden" and other.level in LEAKS else kind
 
@@ -137,7 +139,7 @@ def _point(verdict: ScenarioVerdict) -> Point:
         },
         utility=None,
         cost=None,
-        status="unfinished" if any(attack.unfinished for attack in verdict.attacks) else "completed",
+        status="completed",
     )
 
 
