@@ -22,7 +22,7 @@ from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.attacks.spans.first_layer import bias_of, weight_of
 from gradleak.models.text import TextModel
 
-# The share of a gradient that may be left over. Seen on smollm2, one batch of 32 sentences: right beginnings leave 7e-5 at
+# The share of a gradient that may be left over. Seen on smollm2, a batch of 32: right beginnings leave 7e-5 at
 # most, those with one other token 1e-2 and more in nine of ten.
 LEFT_OVER = 5e-4
 # Tokens whose gradients are smaller than this, relative to the median, show rounding.
