@@ -12,6 +12,7 @@ model: the right tokens leave nothing over, and hardly anything else does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -27,6 +28,10 @@ from gradleak.models.text import TextModel
 LEFT_OVER = 5e-4
 # Tokens whose gradients are smaller than this, relative to the median, show rounding.
 LEAST_SIZE = 1e-4
+# What is wrong leaves so many times as much over.
+CLEARLY = 3.0
+# Tokens of which more than this share may be wrong prove nothing.
+CLEAREST = 5e-3
 # What must be left of a head's dimensions beside what a sentence explains, for a test to mean anything.
 SPARE = 8
 # Tokens of the sentence on which it is tried whether a model computes as is assumed here.
@@ -35,41 +40,72 @@ TRIED = 6
 Numbers = Sequence[int]
 
 
+@dataclass(frozen=True)
+class Backs:
+    """What came back to the query of each token and the share of it that may be left over, and to the key, if known.
+
+    Some tokens may be known to stand within no sentence, and some need not be asked; both masks are of all otherwise.
+    """
+
+    query: Tensor
+    allowed: Tensor
+    key: Tensor | None = None
+    inner: Tensor | None = None
+    asked: Tensor | None = None
+
+
 class Attended:
     """Tests sentences, given as numbers of tokens in the order of `tokens`."""
 
     def __init__(self, model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int], length: int) -> None:
         self.tokens = list(tokens)
-        inputs = first_inputs(model, torch.tensor(self.tokens, device=model.device), 1)[:, 0].double()
+        self.inputs = first_inputs(model, torch.tensor(self.tokens, device=model.device), 1)[:, 0].double()
         parts = model.adapter.parts[0]
         query, key = parts["query"], parts["key"]
         heads = int(model.module.config.num_attention_heads)
-        solve = torch.linalg.pinv(inputs.T)
-        seen = [inputs @ weight_of(part).T + bias_of(part) for part in (query, key)]
-        back = [solve @ part.of(tensors[part.weight_name]).double().T for part in (query, key)]
+        seen = [self.inputs @ weight_of(part).T + bias_of(part) for part in (query, key)]
+        self.gradients = [part.of(tensors[part.weight_name]).double().T for part in (query, key)]
         self.width = seen[0].shape[1] // heads
         self.groups = seen[1].shape[1] // self.width
-        self.length = length = min(length, model.max_length)
-        turn = _Turn(model, length, self.width)
-        # (tokens, positions, groups, numbers); queries and what comes back to them have several heads in each group.
-        self.keys, self.to_keys = (turn(each.unflatten(1, (self.groups, -1))) for each in (seen[1], back[1]))
-        shape = (self.groups, heads // self.groups, self.width)
-        self.queries, self.to_queries = (turn(each.unflatten(1, shape)) for each in (seen[0], back[0]))
-        self.sizes, self.key_sizes = (own.norm(dim=1).clamp_min(1e-300) for own in back)
-        self.clear = self.sizes > LEAST_SIZE * self.sizes.median()
+        self.length = min(length, model.max_length)
+        self.turn = Turn(model, self.length, self.width)
+        # Queries, and what comes back to them, have several heads in each group.
+        self.shape = (self.groups, heads // self.groups, self.width)
+        self.queries, self.keys = seen[0].unflatten(1, self.shape), seen[1].unflatten(1, (self.groups, self.width))
+        if len(self.tokens) < len(self.inputs[0]):
+            self.see(self._solved())
+
+    def _solved(self) -> Backs:
+        """By fewer tokens than dimensions: what is right leaves rounding."""
+        solve = torch.linalg.pinv(self.inputs.T)
+        query, key = (solve @ gradient for gradient in self.gradients)
+        return Backs(query, torch.full_like(query[:, 0], LEFT_OVER), key)
+
+    def see(self, backs: Backs) -> None:
+        """Take this for what came back to each token."""
+        self.to_queries = backs.query.unflatten(1, self.shape)
+        self.to_keys = None if backs.key is None else backs.key.unflatten(1, (self.groups, self.width))
+        self.sizes, self.allowed = backs.query.norm(dim=1).clamp_min(1e-300), backs.allowed
+        every = torch.ones_like(self.sizes, dtype=torch.bool)
+        self.inner = (every if backs.inner is None else backs.inner).nonzero()[:, 0]
+        self.clear = (self.sizes > LEAST_SIZE * self.sizes.median()) & (self.allowed <= CLEAREST)
+        self.clear &= every if backs.asked is None else backs.asked
 
     @property
     def longest(self) -> int:
         """Tokens of the longest beginning that can be tested."""
         return min(self.length, self.width - SPARE)
 
+    def directions(self, sentence: Numbers) -> Tensor:
+        """In which something can have come back to the query of a beginning's last token, (groups, numbers, …)."""
+        keys = self._keys_of(sentence)
+        # What attention gives back adds up to zero, so that only differences of keys count.
+        return _basis((keys[:-1] - keys[-1:]).permute(1, 2, 0))
+
     def left_over(self, sentence: Numbers) -> float:
         """What the tokens of a beginning leave over of the gradient at the last one's query, as a share of it."""
-        last = len(sentence) - 1
-        keys = self.keys[list(sentence), range(len(sentence))]
-        # What attention gives back adds up to zero, so that only differences of keys count.
-        basis = _basis((keys[:-1] - keys[-1:]).permute(1, 2, 0))
-        back = self.to_queries[sentence[-1], last]
+        basis = self.directions(sentence)
+        back = self.turn(self.to_queries[sentence[-1]], len(sentence) - 1)
         return float((back - (back @ basis) @ basis.mT).norm() / self.sizes[sentence[-1]])
 
     def begins(self, sentence: Numbers) -> bool:
@@ -79,60 +115,88 @@ class Attended:
         """
         if not 1 < len(sentence) <= self.longest or not bool(self.clear[sentence[-1]]):
             return False
-        return self.left_over(sentence) < LEFT_OVER and (
-            len(sentence) == 2 or self.left_over(sentence[1:]) >= LEFT_OVER
-        )
+        allowed, left = float(self.allowed[sentence[-1]]), self.left_over(sentence)
+        return left < allowed and (len(sentence) == 2 or self.left_over(sentence[1:]) >= max(allowed, CLEARLY * left))
+
+    def firsts(self) -> Tensor:
+        """What each token leaves over as the one before each other, at the start of a sentence, (first, second)."""
+        before, own = (self.turn(self.keys, place) for place in (0, 1))
+        back = self.turn(self.to_queries, 1)
+        explained = torch.zeros(len(before), len(before), dtype=before.dtype, device=before.device)
+        for group in range(self.groups):
+            # Lengths of differences, and what comes back along them, without making all differences.
+            one, two, mine = before[:, group], own[:, group], back[:, group]
+            apart = one.square().sum(dim=1)[:, None] + two.square().sum(dim=1)[None] - 2 * one @ two.T
+            for head in range(mine.shape[1]):
+                along = one @ mine[:, head].T - (two * mine[:, head]).sum(dim=1)[None]
+                explained += along.square() / apart.clamp_min(1e-20)
+        return self._share(self.sizes.square()[None] - explained)
 
     def next_ones(self, sentence: Numbers) -> Tensor:
         """What a beginning leaves over at each token that may come next, (tokens,)."""
         place, outside = len(sentence), self._outside(sentence)
-        own = torch.einsum("tgd,gde->tge", self.keys[:, place], outside)
-        back = torch.einsum("tghd,gde->tghe", self.to_queries[:, place], outside)
+        own = torch.einsum("tgd,gde->tge", self.turn(self.keys, place), outside)
+        back = torch.einsum("tghd,gde->tghe", self.turn(self.to_queries, place), outside)
         along = (back * own[:, :, None]).sum(dim=-1).square() / own.square().sum(dim=-1).clamp_min(1e-20)[..., None]
         return self._share(back.square().sum(dim=(1, 2, 3)) - along.sum(dim=(1, 2)))
 
-    def next_twos(self, sentence: Numbers) -> Tensor:
-        """The same at each token that may come after the next, for every next one, (next, tokens)."""
+    def next_twos(self, sentence: Numbers, last: Sequence[int] | None = None) -> Tensor:
+        """The same at each token, or at some, that may come after the next, for every inner one, (inner, last)."""
         place, outside = len(sentence), self._outside(sentence)
-        one, two = (torch.einsum("tgd,gde->gte", self.keys[:, place + n], outside) for n in (0, 1))
-        back = torch.einsum("tghd,gde->ghte", self.to_queries[:, place + 1], outside)
-        ones, twos, both = one.square().sum(dim=-1), two.square().sum(dim=-1), one @ two.mT
-        with_one, with_two = one[:, None] @ back.mT, (back * two[:, None]).sum(dim=-1)[:, :, None]
-        size = (ones[:, :, None] * twos[:, None] - both.square()).clamp_min(1e-12)
-        explained = (
-            with_one.square() * twos[:, None, None]
-            - 2 * with_one * with_two * both[:, None]
-            + with_two.square() * ones[:, None, :, None]
-        ) / size[:, None]
-        return self._share(back.square().sum(dim=(0, 1, 3)) - explained.sum(dim=(0, 1)))
+        some = torch.arange(len(self.tokens)) if last is None else torch.tensor(last, dtype=torch.long)
+        one = torch.einsum("tgd,gde->gte", self.turn(self.keys[self.inner], place), outside)
+        two = torch.einsum("tgd,gde->gte", self.turn(self.keys[some], place + 1), outside)
+        back = torch.einsum("tghd,gde->ghte", self.turn(self.to_queries[some], place + 1), outside)
+        left = back.square().sum(dim=(0, 1, 3))[None].repeat(len(one[0]), 1)
+        for group in range(self.groups):
+            ones, twos = one[group].square().sum(dim=1)[:, None], two[group].square().sum(dim=1)[None]
+            both = one[group] @ two[group].T
+            size = (ones * twos - both.square()).clamp_min(1e-12)
+            for mine in back[group]:
+                with_one, with_two = one[group] @ mine.T, (mine * two[group]).sum(dim=1)[None]
+                # Along the second first, then along what the first has beside it.
+                beside = with_one - with_two * both / twos.clamp_min(1e-20)
+                left -= with_two.square() / twos.clamp_min(1e-20) + beside.square() * twos / size
+        return left.clamp_min(0).sqrt() / self.sizes[some]
+
+    @property
+    def ends_show(self) -> bool:
+        """Whether it is known what came back to keys, which tells ends."""
+        return self.to_keys is not None
 
     def left_over_behind(self, sentence: Numbers, place: int) -> float:
         """What the tokens from a place on leave over of the gradient at the key of the token there."""
+        assert self.to_keys is not None
         basis = self._basis_behind(sentence, place)
-        back = self.to_keys[sentence[place], place][:, None]
-        return float((back - (back @ basis) @ basis.mT).norm() / self.key_sizes[sentence[place]])
+        back = self.turn(self.to_keys[sentence[place]], place)[:, None]
+        size = float(self.to_keys[sentence[place]].norm())
+        return float((back - (back @ basis) @ basis.mT).norm()) / max(size, 1e-300)
 
     def ends(self, sentence: Numbers, place: int) -> bool:
         """Whether no other token comes after these but one that is only predicted, by a token that occurs once."""
-        asked = (len(sentence) - place) * self.queries.shape[3]
+        asked = (len(sentence) - place) * self.queries.shape[2]
         return asked <= self.width - SPARE and self.left_over_behind(sentence, place) < LEFT_OVER
 
     def _basis_behind(self, sentence: Numbers, place: int) -> Tensor:
-        rest = list(sentence)[place:]
-        queries = self.queries[rest, range(place, len(sentence))]  # (rest, groups, heads, numbers)
+        places = range(place, len(sentence))
+        queries = torch.stack([self.turn(self.queries[sentence[n]], n) for n in places])  # (rest, groups, heads, …)
         return _basis(queries.permute(1, 3, 0, 2).flatten(2))
+
+    def _keys_of(self, sentence: Numbers) -> Tensor:
+        """The turned keys of a sentence, (tokens, groups, numbers)."""
+        return torch.stack([self.turn(self.keys[number], place) for place, number in enumerate(sentence)])
 
     def _outside(self, sentence: Numbers) -> Tensor:
         """Takes away what keys of a beginning explain, (groups, numbers, numbers)."""
-        basis = _basis(self.keys[list(sentence), range(len(sentence))].permute(1, 2, 0))
+        basis = _basis(self._keys_of(sentence).permute(1, 2, 0))
         return torch.eye(self.width, dtype=basis.dtype, device=basis.device) - basis @ basis.mT
 
     def _share(self, squares: Tensor) -> Tensor:
-        return torch.where(self.clear, squares.clamp_min(0).sqrt() / self.sizes, torch.inf)
+        return squares.clamp_min(0).sqrt() / self.sizes
 
 
-class _Turn:
-    """Turns numbers of heads by position as the model does: (tokens, …, numbers) to (tokens, positions, …)."""
+class Turn:
+    """Turns the numbers of heads, (…, numbers), by a position as the model does."""
 
     def __init__(self, model: TextModel, length: int, width: int) -> None:
         base = model.module.base_model
@@ -140,14 +204,13 @@ class _Turn:
         angles = base.rotary_emb(torch.zeros(1, 1, width, device=model.device), places)
         self.cos, self.sin = (each[0].double() for each in angles)  # (positions, numbers that turn)
 
-    def __call__(self, numbers: Tensor) -> Tensor:
+    def __call__(self, numbers: Tensor, place: int, back: bool = False) -> Tensor:
         size = self.cos.shape[-1]
-        shape = (len(self.cos), *(1,) * (numbers.dim() - 2), size)
-        cos, sin = self.cos.reshape(shape), self.sin.reshape(shape)
-        turned, rest = numbers[:, None, ..., :size], numbers[:, None, ..., size:]
+        turned, rest = numbers[..., :size], numbers[..., size:]
         one, other = turned.chunk(2, dim=-1)
-        turned = turned * cos + torch.cat([-other, one], dim=-1) * sin
-        return torch.cat([turned, rest.expand(*turned.shape[:-1], -1)], dim=-1)
+        aside = torch.cat([-other, one], dim=-1) * self.sin[place]
+        turned = turned * self.cos[place] + (-aside if back else aside)
+        return torch.cat([turned, rest], dim=-1)
 
 
 def _basis(columns: Tensor) -> Tensor:
@@ -158,7 +221,7 @@ def _basis(columns: Tensor) -> Tensor:
 def attention_shows(model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> bool:
     """Whether single tokens can be tested: by what was sent, and as a made-up sentence shows."""
     parts = model.adapter.parts[0] if model.adapter.parts else {}
-    if not solvable(model, tensors, tokens) or not hasattr(model.module.base_model, "rotary_emb"):
+    if not solvable(model, tensors, tokens[:TRIED]) or not hasattr(model.module.base_model, "rotary_emb"):
         return False
     names = [parts[role].weight_name for role in ("query", "key") if role in parts]
     if len(names) < 2 or any(name not in tensors for name in names):

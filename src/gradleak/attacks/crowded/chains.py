@@ -9,20 +9,23 @@ enough for exact recovery.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from gradleak.attacks.crowded.attended import LEFT_OVER, Attended
+from gradleak.attacks.crowded.attended import Attended
 from gradleak.attacks.crowded.evidence import GUESS, compared
+from gradleak.attacks.crowded.gathering import Gathering
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import end_tokens
-from gradleak.attacks.soft.coefficients import Coefficients
-from gradleak.attacks.soft.reading import remaining, without
-from gradleak.attacks.spans.certify import mixing_parts
+from gradleak.attacks.soft.coefficients import LEAST_TOKENS, MISFIT, Coefficients
+from gradleak.attacks.soft.reading import beginnings, remaining, without
+from gradleak.attacks.spans.candidates import fitting
+from gradleak.attacks.spans.certify import input_span, mixing_parts
 from gradleak.attacks.spans.spans import span_of
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
@@ -32,9 +35,17 @@ from gradleak.updates.update import Update
 BETWEEN, FOLLOWED, AFTER = 8, 24, 12
 # Of these beginnings so many are also tried with any token between.
 WIDELY = 8
+# The same while beginnings are still gathered.
+NEARBY = 3, 3
 # Ends of one beginning that are tried, last tokens of each, few of each at a time, and sentences that are compared
 # with the update together.
 ENDS, LAST, FEW, TOGETHER = 4, 24, 3, 6
+# How far off coefficients may be that are not solved for but the likeliest, beside what is expected, and at most:
+# less than those of a sentence that lacks its full stop (9e-3 and more).
+MISFITS, MOST_MISFIT = 20.0, 2e-3
+# Last tokens that are tried where ends do not show, and sentences that are taken out at once; how near a whole number
+# the predictions of a batch must be, and what may be left of a token that is gone.
+LAST_ONES, AT_ONCE, WHOLE, GONE = 2, 4, 0.2, 5e-3
 # What the predictions of all sentences weigh together, to within.
 ALL = 1e-3
 # Rounds in which sentences are followed; what was proved is taken out before the next.
@@ -58,7 +69,7 @@ class Followed:
 
 
 class Chains:
-    """Follows the sentences of a full gradient with more tokens than dimensions, but fewer different ones."""
+    """Follows the sentences of a full gradient with more tokens than dimensions."""
 
     def __init__(
         self,
@@ -71,61 +82,144 @@ class Chains:
     ) -> None:
         self.model, self.gradient, self.length, self.budget, self.show = model, gradient, length, budget, show
         self.found = Followed(dict(gradient.tensors), sorted({*bag, *model.prefix}))
+        self._anchors: dict[int, Tokens] = {}  # beginnings that were found, by their last tokens
         self.ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
 
     def run(self, keep: Callable[[Followed], None]) -> Followed:
         """All sentences that can be proved; `keep` gets them as they come."""
-        begun: set[Tokens] = set()
         for _ in range(ROUNDS):
             before = len(self.found.proved)
-            begun = self._round(begun, keep)
+            self._round(keep)
             if self.budget.over or self._finish(keep) or len(self.found.proved) == before:
                 break
         return self.found
 
-    def _round(self, begun: set[Tokens], keep: Callable[[Followed], None]) -> set[Tokens]:
-        """Follow all that begins in what is left, and take out what is proved; beginnings that led to no end."""
+    def _round(self, keep: Callable[[Followed], None]) -> None:
+        """Follow all that begins in what is left, and take out what is proved."""
         found = self.found
-        coefficients = Coefficients(self.model, found.left, found.bag)
-        attended = Attended(self.model, found.left, found.bag, self.length)
-        numbers = {token: number for number, token in enumerate(found.bag)}
-        guesses = Guesses(self.model, Update(found.left, self.gradient.manifest), found.bag)
-        waiting = [tuple(numbers[token] for token in own) for own in begun if all(token in numbers for token in own)]
-        waiting += self._openings(attended)
+        view = self._view()
+        attended = view.attended
+        guesses = Guesses(self.model, Update(found.left, self.gradient.manifest), attended.tokens)
+        waiting = view.begun
         seen: set[tuple[int, ...]] = set()
-        stuck: set[Tokens] = set()
-        new: set[Tokens] = set()
+        new: dict[Tokens, float] = {}
         while waiting and not self.budget.tick():
             sentence = max(waiting, key=len)
             waiting.remove(sentence)
-            tokens = tuple(found.bag[number] for number in sentence)
+            tokens = tuple(attended.tokens[number] for number in sentence)
             if sentence in seen or any(own[: len(tokens)] == tokens for own in new):
                 continue
             seen.add(sentence)
+            self._anchors[tokens[-1]] = tokens
             self.show(tokens)
-            longer, whole = self._follow(attended, guesses, sentence)
+            longer, whole = self._follow(attended, guesses, sentence, BETWEEN, WIDELY if attended.ends_show else 1)
             waiting += longer
             if longer:
                 continue
-            proof = self._proved(coefficients, guesses, whole)
+            proof = self._proved(view.coefficients, guesses, whole, LAST if attended.ends_show else LAST_ONES)
             if proof is None:
-                stuck.add(tokens)
                 continue
-            new.add(proof[0])
-            self._take_out(*proof, coefficients)
+            new[proof[0]] = proof[1]
+            if not attended.ends_show:
+                if len(new) % AT_ONCE == 0 and self._take_out_together(new, view.coefficients):
+                    keep(found)
+                    break
+                continue
+            self._take_out(*proof, view.coefficients)
             keep(found)
             if self._rank_shows():
                 break
+        if new and not attended.ends_show:
+            self._take_out_together(new, view.coefficients)
+            keep(found)
         if new:
-            _, found.bag = remaining(self.model, found.left, coefficients, found.bag)
-        return {own for own in stuck if not any(whole[: len(own)] == own for whole in new)}
+            _, found.bag = remaining(self.model, found.left, view.coefficients, attended.tokens)
+            # Nothing comes back to the query of a first token, which does not say that it is gone.
+            found.bag = sorted({*found.bag, *(attended.tokens[own[0]] for own in view.first)})
+        self._anchors = {
+            last: own
+            for last, own in self._anchors.items()
+            if set(own) <= set(found.bag) and not any(whole[: len(own)] == own for whole in found.proved)
+        }
 
-    def _openings(self, attended: Attended) -> list[tuple[int, ...]]:
+    def _take_out_together(self, new: Mapping[Tokens, float], coefficients: Coefficients) -> bool:
+        """Take out sentences that fit likeliest coefficients, and prove them by tokens of which nothing is left.
+
+        Their predictions weigh the same, one over a whole number, which all of them together show. Whether that
+        leaves so few different tokens that the first layer shows which.
+        """
+        found, before = self.found, coefficients.of(self.gradient.tensors).norm(dim=1)
+        weight = statistics.median(new.values())
+        weight = 1 / round(1 / weight) if abs(1 / weight - round(1 / weight)) < WHOLE else weight
+        left = found.left
+        waiting = [tokens for tokens in new if tokens not in found.proved]
+        for tokens in waiting:
+            left = without(self.model, left, tokens, weight)
+        gone = coefficients.of(left).norm(dim=1) < GONE * before
+        for tokens in waiting:
+            own = {coefficients.tokens[token] for token in tokens[1:-1] if token in coefficients.tokens}
+            if sum(bool(gone[number]) for number in own) >= LEAST_TOKENS:
+                found.proved[tokens] = weight
+            else:
+                left = without(self.model, left, tokens, -weight)
+        found.left = left
+        return input_span(self.model, left) is not None
+
+    def _view(self) -> _View:
+        """What is left, as it shows: solved for each token while these are fewer than dimensions, else gathered."""
+        model, found = self.model, self.found
+        rest = Update(found.left, self.gradient.manifest)
+        if len(found.bag) >= model.width and (present := _present(model, found.left, self.budget)) is not None:
+            found.bag = present
+        if len(found.bag) < model.width:
+            attended = Attended(model, found.left, found.bag, self.length)
+            coefficients = Coefficients(model, found.left, found.bag)
+            numbers = {token: number for number, token in enumerate(found.bag)}
+            begun = [
+                tuple(map(numbers.__getitem__, own)) for own in self._anchors.values() if set(own) <= set(numbers)
+            ]
+            return _View(attended, coefficients, _longest(begun) + self._openings(attended))
+        gathering = self._gathered(rest)
+        attended = gathering.attended
+        self._anchors = {
+            attended.tokens[last]: tuple(attended.tokens[number] for number in own)
+            for last, own in gathering.known.items()
+        }
+        query = model.adapter.parts[0]["query"]
+        misfits = (MISFITS * gathering.queries.off.sqrt()).clamp(MISFIT, MOST_MISFIT)
+        coefficients = Coefficients(model, found.left, attended.tokens, query, gathering.queries.of, misfits)
+        begun = gathering.beginnings + self._openings(attended, gathering.first)
+        return _View(attended, coefficients, begun, gathering.first)
+
+    def _gathered(self, rest: Update) -> Gathering:
+        """Beginnings in more different tokens than dimensions: those that show, and what follows from these."""
+        model, bag = self.model, torch.tensor(self.found.bag, device=self.model.device)
+        first = model.prefix[-1:] or beginnings(model, bag)
+        gathering = Gathering(model, rest, self.found.bag, self.length, first, self.budget)
+        attended, numbers = gathering.attended, gathering.numbers
+        new = {
+            numbers[last]: tuple(map(numbers.__getitem__, own))
+            for last, own in self._anchors.items()
+            if set(own) <= set(numbers)
+        }
+        guesses = Guesses(model, rest, attended.tokens)
+        tried: set[tuple[int, ...]] = set()
+        for _ in range(ROUNDS):
+            gathering.run(new)
+            waiting = [own for own in gathering.beginnings if own not in tried]
+            tried |= set(waiting)
+            followed = [self._follow(attended, guesses, own, *NEARBY)[0] for own in waiting]
+            new = {longer[0][-1]: longer[0] for longer in followed if len(longer) == 1}
+            if not new or self.budget.over:
+                break
+        return gathering
+
+    def _openings(self, attended: Attended, first: Sequence[tuple[int, ...]] | None = None) -> list[tuple[int, ...]]:
         """Beginnings of two or three tokens of which the last occurs once, whatever the others are."""
         numbers = {token: number for number, token in enumerate(attended.tokens)}
         if self.model.prefix:  # all begin alike
             first = [tuple(numbers[token] for token in self.model.prefix if token in numbers)]
-        else:
+        elif first is None:
             first = [(number,) for number in numbers.values()]
         found = [own for sentence in first for own in _next_one(attended, sentence)]
         pairs = set(found)
@@ -136,7 +230,12 @@ class Chains:
         return found
 
     def _follow(
-        self, attended: Attended, guesses: Guesses, sentence: tuple[int, ...]
+        self,
+        attended: Attended,
+        guesses: Guesses,
+        sentence: tuple[int, ...],
+        between: int = BETWEEN,
+        widely: int = WIDELY,
     ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """A beginning up to the next token that occurs once, in all ways that pass; else whole ones, likeliest first.
 
@@ -146,27 +245,28 @@ class Chains:
         beams, scores = [sentence], torch.zeros(1)
         whole: list[tuple[int, ...]] = []
         reading = guesses.begin(sentence)
-        for _ in range(BETWEEN):
+        for _ in range(between):
             if self.budget.over:
                 break
             longer = [own for beam in beams for own in _next_one(attended, beam)]
-            longer = longer or [own for beam in beams[:WIDELY] for own in _next_two(attended, beam)]
+            longer = longer or [own for beam in beams[:widely] for own in _next_two(attended, beam)]
             if longer:
                 return longer, []
-            whole += [beam for beam in beams if attended.ends(beam, place)]
-            if len(whole) >= ENDS or len(beams[0]) + 2 >= attended.longest:
+            # Where ends do not show, the likeliest may end anywhere.
+            whole += [beam for beam in beams if attended.ends(beam, place)] if attended.ends_show else beams[:1]
+            if (len(whole) >= ENDS and attended.ends_show) or len(beams[0]) + 2 >= attended.longest:
                 break
             beams, scores = reading.grown(beams, scores)
-        return [], whole[:ENDS]
+        return [], whole[:ENDS] if attended.ends_show else whole
 
     def _proved(
-        self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]]
+        self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]], most: int
     ) -> tuple[Tokens, float] | None:
-        """The sentence that is proved with some last token, and its weight."""
+        """The sentence that is proved with some last token, of the likeliest, and its weight."""
         likely = [
-            (rank // FEW, number, (*(self.found.bag[each] for each in own), last))
+            (rank // FEW, number, (*(int(guesses.bag[each]) for each in own), last))
             for number, own in enumerate(whole)
-            for rank, last in enumerate(guesses.last_ones(own, self.ends)[:LAST])
+            for rank, last in enumerate(guesses.last_ones(own, self.ends)[:most])
         ]
         tried = [own for *_, own in sorted(likely)]  # the likeliest last tokens of all ends first
         for start in range(0, len(tried), TOGETHER):
@@ -200,6 +300,16 @@ class Chains:
         self.found.proved.update({own: match.weight for own, match in proofs if match.proved})
         keep(self.found)
         return self.found.complete
+
+
+@dataclass
+class _View:
+    """Tests of beginnings and of whole sentences, and what is known to begin."""
+
+    attended: Attended
+    coefficients: Coefficients
+    begun: list[tuple[int, ...]]
+    first: list[tuple[int, ...]] = field(default_factory=list)
 
 
 class Guesses:
@@ -250,11 +360,27 @@ class GuessedOn:
         ], order.values
 
 
+def _longest(begun: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Of beginnings those that no other goes on."""
+    within = {own[:size] for own in begun for size in range(1, len(own))}
+    return [own for own in begun if own not in within]
+
+
+def _present(model: TextModel, left: Mapping[str, Tensor], budget: Budget) -> list[int] | None:
+    """The tokens of what is left, if they are few enough for the first layer to show which."""
+    span = input_span(model, left)
+    if span is None:
+        return None
+    every = model.text_tokens.nonzero()[:, 0]
+    fits = fitting(model, span, every, 1, budget=budget)[:, 0]
+    return sorted({*every[fits].tolist(), *model.prefix})
+
+
 def _next_one(attended: Attended, sentence: tuple[int, ...]) -> list[tuple[int, ...]]:
     """A beginning with one more token, where that proves it."""
     if not 0 < len(sentence) < attended.longest:
         return []
-    passed = (attended.next_ones(sentence) < LEFT_OVER).nonzero()[:, 0].tolist()
+    passed = (attended.next_ones(sentence) < attended.allowed).nonzero()[:, 0].tolist()
     return [own for number in passed if attended.begins(own := (*sentence, number))]
 
 
@@ -264,5 +390,7 @@ def _next_two(
     """The same with two more tokens; `pairs` are beginnings of two, which pass after anything."""
     if not 0 < len(sentence) < attended.longest - 1:
         return []
-    passed = map(tuple, (attended.next_twos(sentence) < LEFT_OVER).nonzero().tolist())
-    return [own for pair in passed if pair not in pairs and attended.begins(own := (*sentence, *pair))]
+    clear = attended.clear.nonzero()[:, 0]
+    passed = (attended.next_twos(sentence, clear.tolist()) < attended.allowed[clear]).nonzero().tolist()
+    pairs_passed = [(int(attended.inner[between]), int(clear[last])) for between, last in passed]
+    return [own for pair in pairs_passed if pair not in pairs and attended.begins(own := (*sentence, *pair))]

@@ -9,7 +9,7 @@ has the same coefficients, up to its weight in the batch's mean, the sentence is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.attacks.spans.certify import attention_parts
+from gradleak.models.adapter import Part
 from gradleak.models.text import TextModel
 
 # How far coefficients may be off, relative to their size, and how far the weights that tokens show from each other.
@@ -70,21 +71,36 @@ class Match:
 
 
 class Coefficients:
-    """Solves the first layer's gradient for what belongs to each token of a batch."""
+    """Solves the first layer's gradient for what belongs to each token of a batch.
 
-    def __init__(self, model: TextModel, tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> None:
-        self.model = model
-        self.names = _names(model, tensors)
+    With more tokens than dimensions it takes someone else to `solve` it, for one `part` of the layer, and to say how
+    far off the coefficients of each token may be.
+    """
+
+    def __init__(
+        self,
+        model: TextModel,
+        tensors: Mapping[str, Tensor],
+        tokens: Sequence[int],
+        part: Part | None = None,
+        solve: Callable[[Tensor], Tensor] | None = None,
+        misfits: Tensor | None = None,
+    ) -> None:
+        self.model, self._part = model, part
+        self.names = _names(model, tensors) if part is None else [part.weight_name]
         self.tokens = {token: place for place, token in enumerate(tokens)}
-        ids = torch.tensor(list(tokens), device=model.device)
-        inputs = first_inputs(model, ids, 1)[:, 0].double()
-        self._solve = torch.linalg.pinv(inputs.T)
+        if solve is None:
+            ids = torch.tensor(list(tokens), device=model.device)
+            solve = torch.linalg.pinv(first_inputs(model, ids, 1)[:, 0].double().T).__matmul__
+        self._solve = solve
+        self._misfits = torch.full((len(tokens),), MISFIT, dtype=torch.float64) if misfits is None else misfits
         self._modules = [_owner(model, name) for name in self.names]
         self.update = self.of(tensors)
 
     def of(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The coefficients of every token, (tokens, numbers)."""
-        return self._solve @ torch.cat([tensors[name].double() for name in self.names]).T
+        whole = [tensors[name].double() for name in self.names]
+        return self._solve(torch.cat(whole if self._part is None else [self._part.of(whole[0])]).T)
 
     def match(self, sentence: Sequence[int]) -> Match:
         """How well a sentence explains the coefficients of its tokens."""
@@ -108,7 +124,8 @@ class Coefficients:
         finally:
             for hook in hooks:
                 hook.remove()
-        return torch.cat(torch.autograd.grad(loss, seen), dim=-1).double()
+        back = torch.cat(torch.autograd.grad(loss, seen), dim=-1).double()
+        return back if self._part is None else self._part.block.of(back, dim=-1)
 
     def _compared(self, sentence: Sequence[int], positions: Tensor) -> Match:
         places = {token: n for n, token in enumerate(dict.fromkeys(t for t in sentence[:-1] if t in self.tokens))}
@@ -118,10 +135,11 @@ class Coefficients:
             if token in places:
                 mine[places[token]] += positions[position]
                 lags[places[token]] = len(sentence) - 2 - position
-        seen = self.update[[self.tokens[token] for token in places]]
+        numbers = [self.tokens[token] for token in places]
+        seen = self.update[numbers]
         weights = (mine * seen).sum(dim=1) / mine.square().sum(dim=1).clamp_min(1e-300)
         misfits = (seen - weights[:, None] * mine).norm(dim=1) / seen.norm(dim=1).clamp_min(1e-300)
-        fine = (misfits < MISFIT) & (weights > 0)
+        fine = (misfits < self._misfits[numbers]) & (weights > 0)
         cosines = tuple(torch.nn.functional.cosine_similarity(mine, seen, dim=1).tolist())
         if not bool(fine.any()) or mine.shape[1] < LEAST_NUMBERS:
             return Match(0.0, 0, cosines, tuple(lags))
