@@ -26,7 +26,7 @@ from gradleak.attacks.soft.coefficients import LEAST_TOKENS, MISFIT, Coefficient
 from gradleak.attacks.soft.reading import beginnings, remaining, without
 from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import input_span, mixing_parts
-from gradleak.attacks.spans.spans import span_of
+from gradleak.attacks.spans.spans import Span, span_of
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -169,8 +169,8 @@ class Chains:
         """What is left, as it shows: solved for each token while these are fewer than dimensions, else gathered."""
         model, found = self.model, self.found
         rest = Update(found.left, self.gradient.manifest)
-        if len(found.bag) >= model.width and (present := _present(model, found.left, self.budget)) is not None:
-            found.bag = present
+        if len(found.bag) >= model.width and (span := input_span(model, found.left)) is not None:
+            found.bag = present_tokens(model, span, self.budget)
         if len(found.bag) < model.width:
             attended = Attended(model, found.left, found.bag, self.length)
             coefficients = Coefficients(model, found.left, found.bag)
@@ -188,7 +188,7 @@ class Chains:
         query = model.adapter.parts[0]["query"]
         misfits = (MISFITS * gathering.queries.off.sqrt()).clamp(MISFIT, MOST_MISFIT)
         coefficients = Coefficients(model, found.left, attended.tokens, query, gathering.queries.of, misfits)
-        begun = gathering.beginnings + self._openings(attended, gathering.first)
+        begun = gathering.beginnings + self._openings(attended, gathering.first) if gathering.good else []
         return _View(attended, coefficients, begun, gathering.first)
 
     def _gathered(self, rest: Update) -> Gathering:
@@ -206,6 +206,8 @@ class Chains:
         tried: set[tuple[int, ...]] = set()
         for _ in range(ROUNDS):
             gathering.run(new)
+            if not gathering.good:
+                break
             waiting = [own for own in gathering.beginnings if own not in tried]
             tried |= set(waiting)
             followed = [self._follow(attended, guesses, own, *NEARBY)[0] for own in waiting]
@@ -366,11 +368,8 @@ def _longest(begun: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [own for own in begun if own not in within]
 
 
-def _present(model: TextModel, left: Mapping[str, Tensor], budget: Budget) -> list[int] | None:
-    """The tokens of what is left, if they are few enough for the first layer to show which."""
-    span = input_span(model, left)
-    if span is None:
-        return None
+def present_tokens(model: TextModel, span: Span, budget: Budget) -> list[int]:
+    """All tokens that lie in the span of what the first layer saw."""
     every = model.text_tokens.nonzero()[:, 0]
     fits = fitting(model, span, every, 1, budget=budget)[:, 0]
     return sorted({*every[fits].tolist(), *model.prefix})

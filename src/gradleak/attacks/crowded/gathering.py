@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.crowded.attended import LEFT_OVER, Attended, Backs
-from gradleak.attacks.crowded.likeliest import Likeliest
+from gradleak.attacks.crowded.likeliest import GOOD, Likeliest
 from gradleak.attacks.evidence.rows import leverages
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
@@ -56,7 +56,7 @@ class Gathering:
         query, _ = self.attended.gradients
         self.queries = Likeliest(self.attended.inputs, query, sizes, self.attended.shape)
         self.numbers = {token: number for number, token in enumerate(tokens)}
-        self.first = [(self.numbers[token],) for token in first if token in self.numbers]
+        self.first: list[Numbers] = [(self.numbers[token],) for token in first if token in self.numbers]
         self.known: dict[int, Numbers] = {}
         self._see()
 
@@ -66,6 +66,11 @@ class Gathering:
         every = set(self.known.values())
         within = {own[:size] for own in every for size in range(1, len(own))}
         return sorted(every - within)
+
+    @property
+    def good(self) -> bool:
+        """Whether most is known well enough to follow beginnings."""
+        return float(self.queries.off.median()) < GOOD
 
     def run(self, new: Mapping[int, Numbers]) -> None:
         """Find all beginnings that show, besides these, by the last token of each."""
@@ -109,11 +114,11 @@ class Gathering:
                 if len(set(own)) == len(own):
                     offers[own[-1]][own] = value
         new: dict[int, Numbers] = {}
-        for number, values in offers.items():
-            ranked = sorted(values, key=values.__getitem__)
+        for number, left in offers.items():
+            ranked = sorted(left, key=left.__getitem__)
             best = ranked[0]
-            clearly = CLEARLY * max(values[best], NOTHING)
-            if values[best] > float(self.limits[number]) or (len(ranked) > 1 and values[ranked[1]] < clearly):
+            clearly = CLEARLY * max(left[best], NOTHING)
+            if left[best] > float(self.limits[number]) or (len(ranked) > 1 and left[ranked[1]] < clearly):
                 continue
             # Tokens that no longer matter pass every test.
             if len(best) == 2 or self._of(self.attended.left_over(best[1:]), len(best) - 2) >= clearly:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.crowded.attended import attention_shows
-from gradleak.attacks.crowded.chains import ALL, Chains
+from gradleak.attacks.crowded.chains import ALL, Chains, present_tokens
 from gradleak.attacks.crowded.evidence import Judges, Reader, Usual, learn
 from gradleak.attacks.crowded.growth import OPENING, Grown, grow
 from gradleak.attacks.crowded.leverage import leverages, spots_of
@@ -31,7 +31,6 @@ from gradleak.attacks.soft.coefficients import LEAST_TOKENS
 from gradleak.attacks.soft.reading import beginnings
 from gradleak.attacks.soft.rehearsal import gradient_of
 from gradleak.attacks.soft.search import runs
-from gradleak.attacks.spans.candidates import fitting
 from gradleak.attacks.spans.certify import input_span
 from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
@@ -222,9 +221,7 @@ class Reading:
         if span is None:
             return False
         # All tokens are asked: while a batch is crowded, a few of it may be missing in the bag.
-        every = self.model.text_tokens.nonzero()[:, 0]
-        fits = fitting(self.model, span, every, 1, budget=self.budget)[:, 0]
-        present = {*every[fits].tolist(), *self.model.prefix}
+        present = set(present_tokens(self.model, span, self.budget))
         wrong = [tokens for tokens in self.volume.taken if len(set(tokens[:-1]) - present) < LEAST_TOKENS]
         for tokens in wrong:
             self.volume.put_back(tokens)
