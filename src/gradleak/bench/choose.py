@@ -31,6 +31,8 @@ from gradleak.core.output import say
 from gradleak.core.progress import SILENT
 from gradleak.data.corpora import read_rows
 from gradleak.data.texts import Row as Text
+from gradleak.experiments.frontier.points import cost
+from gradleak.experiments.utility import Metric, UtilityResults
 from gradleak.models.text import TextModel, text_target
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.membership import KnownCandidate, TrialCandidates, summarise
@@ -73,9 +75,9 @@ def _together(*clients: int) -> list[Row]:
     return [Row(f"mean of {n} clients", {"aggregate": n}) for n in clients]
 
 
-def _private(rows: int) -> list[Row]:
-    """DP-SGD for three ε, as a training of 1,000 steps of 16 of so many rows has it."""
-    return _defended(*(f"dpsgd:epsilon={e},clip=1.0,rows={rows},batch=16,steps=1000" for e in (8, 3, 1)))
+def _private(rows: int, batch: int) -> list[Row]:
+    """DP-SGD for three ε, as a training of 1,000 steps of such batches has it."""
+    return _defended(*(f"dpsgd:epsilon={e},clip=1.0,rows={rows},batch={batch},steps=1000" for e in (8, 3, 1)))
 
 
 TABLES = {
@@ -85,7 +87,7 @@ TABLES = {
             Row("none", {}),
             *_defended("wire:format=blockwise8", "wire:format=normfloat4", "percentile", "svt", "adaptiveclip"),
             *_defended("localdp:epsilon=8", "tree:noise=1.0,rounds=1000,round=500"),
-            *_private(67349),
+            *_private(67349, 16),
             *(Row(f"batch of {size}", {"batch_size": size}) for size in (4, 16)),
             *(
                 Row(f"batch of 4, {4 * epochs} local steps", {"batch_size": 4, "client": f"fedavg:epochs={epochs}"})
@@ -103,7 +105,7 @@ TABLES = {
             Row("none", {}),
             *_defended("wire:format=blockwise8", "wire:format=normfloat4", "percentile", "svt", "adaptiveclip"),
             *_defended("localdp:epsilon=8", "tree:noise=1.0,rounds=1000,round=500"),
-            *_private(30000),
+            *_private(30000, 4),
             Row("batch of 4", {"batch_size": 4}),
             Row("batch of 4, 4 local steps of AdamW", {"batch_size": 4, "client": "adamw:lr=2e-4"}),
             *_together(2, 8, 32),
@@ -190,7 +192,7 @@ def command(spec: AuditSpec) -> str:
     >>> command(AuditSpec(model="minilm", defenses=("sign",), options={"steps": 50}))
     'gradleak audit --model minilm -o steps=50 --defense sign'
     """
-    flags = {"text_column": None, "options": "-o", "defenses": "--defense", "known": "--known"}
+    flags = {"options": "-o", "defenses": "--defense"}
     words = ["gradleak", "audit"]
     for name in (name for name in AuditSpec.model_fields if name in spec.model_fields_set):
         value = getattr(spec, name)
@@ -207,15 +209,31 @@ def from_frontier(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for point in kept["points"]:
         (score,) = point["attacks"].values()
-        own: dict[str, Any] = {"cost": point["cost"], "learned": point["utility"], "metric": kept["metric"]}
+        own: dict[str, Any] = {"metric": kept["metric"], "frontier": kept["environment"]["git_commit"]}
+        for name, value in (("cost", point["cost"]), ("learned", point["utility"])):
+            own[name] = None if value is None else _rounded(Interval(**value))
         if score is not None:
             own["reading"] = {
-                "rouge_l": score["leak"],
-                "control": score["control"],
-                "trials": score["trials"],
-                "cut": 0,
-            }
+                "rouge_l": _rounded(Interval(**score["leak"])), "control": _rounded(Interval(**score["control"])),
+                "trials": score["trials"], "cut": 0,
+            }  # fmt: skip
         found[point["label"]] = own
+    return found
+
+
+def from_utility(folder: Path) -> dict[str, dict[str, Any]]:
+    """What a folder of `gradleak utility` has of every setting: what it costs."""
+    kept = UtilityResults.model_validate_json((folder / "utility.json").read_text(encoding="utf-8"))
+    plain = kept.settings[0]
+    metric: Metric = "perplexity" if "perplexity" in kept.untrained else "accuracy"
+    found = {}
+    for own in kept.settings:
+        price, learned = cost(own, plain, metric), own.metrics.get(metric)
+        found[own.setting] = {
+            "cost": None if price is None else _rounded(price),
+            "learned": None if learned is None else _rounded(learned),
+            "metric": metric,
+        }
     return found
 
 
@@ -234,12 +252,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--frontier", type=Path, help="folder of `gradleak frontier`; its settings are not attacked again"
     )
+    parser.add_argument("--utility", type=Path, help="folder of `gradleak utility`, for the costs alone")
     parser.add_argument("--rows", default="", help="only rows with one of these words, with commas")
     parser.add_argument("--parts", default=",".join(PARTS), help="what to measure, with commas")
     parser.add_argument("--page", type=Path, help="the page that gets the table")
     given = parser.parse_args(arguments)
     kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": {}}
     measured = {} if given.frontier is None else from_frontier(given.frontier)
+    measured |= {} if given.utility is None else from_utility(given.utility)
     for name, own in measured.items():
         kept["rows"].setdefault(name, {}).update(own)
     measure(given, kept)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gradleak.attacks.contains.calibration import (
     ENOUGH_CANDIDATES,
-    Regression,
     false_alarm_rates,
     fitted,
     moved_up,
@@ -23,7 +22,7 @@ from gradleak.attacks.contains.place import at_the_middle
 from gradleak.attacks.contains.rehearse import client_size, draw, rehearsed, shrunk, without_decay
 from gradleak.attacks.contains.result import Candidate, Containment
 from gradleak.attacks.contains.rows import GradientRows, chosen_matrices
-from gradleak.attacks.contains.scorer import Scorer
+from gradleak.attacks.contains.scorer import Scorer, sizes_of
 from gradleak.attacks.evidence.whitening import Moments
 from gradleak.core.budget import Budget, Stopped, StopReason
 from gradleak.core.errors import GradleakError
@@ -83,9 +82,9 @@ def contains(
 class Server:
     """A server that has public text and is asked about candidates, of one update or of many.
 
-    Most of the time goes into what public text shows, which depends on the model, the client's rule and which
-    matrices were sent, not on the update. So it is kept for the next update of the same kind; not after several
-    local steps, where it is learnt at the weights halfway, which are every update's own.
+    Most of the time goes into the gradients of public text, which depend on the model and on which matrices were
+    sent, not on the update. So they are kept for the next one; not after several local steps, where they are taken at
+    the weights halfway, which are every update's own.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class Server:
         """What looks at this update, with what was learnt before if it was learnt of the same."""
         search = _Search(update, self.model, self.seed, budget, progress)
         kind = (*search.kind, tuple(map(tuple, public)))
-        if self._kept is not None and self._kept[0] == kind:
+        if self._kept is not None and self._kept[0] == kind and search.at_start:
             search.take_over(self._kept[1])
         else:
             self._kept = None  # before the next is learnt: both together may be gigabytes
@@ -215,34 +214,35 @@ class _Search:
         before = self.gradients.of_update(model.parameters())
         self.moved = without_decay(self.gradients.of_update(update.tensors), before, self.rule, self.size).cpu()
         self.labels = _labels(model, update)
-        self._scorer: Scorer | None = None  # once the whitening is learnt
-
-    @property
-    def scorer(self) -> Scorer:
-        assert self._scorer is not None
-        return self._scorer
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What decides what is learnt from public text, beside that text."""
-        return tuple(self.gradients.shapes), str(self.rule), self.size, tuple(self.labels or ())
+        """What decides the gradients of public text, beside that text and the weights they are taken at."""
+        return tuple(self.gradients.shapes), tuple(self.labels or ())
+
+    @property
+    def _client(self) -> tuple[ClientRule, int]:
+        """What is rehearsed."""
+        return self.rule, self.size
 
     # --- public text ------------------------------------------------------------------------------
 
     def learn(self, public: Sequence[Sequence[int]], references: int) -> None:
         """Learn the whitening from some public sentences, and from others how members and the rest score."""
         split = max(LEAST, min(LEARNT_FROM, len(public) - references, len(public) // 2))
-        moments = Moments(list(self.gradients.shapes.values()))
-        first = self._collect(public[:split], LEARNING_SHARE, "learning from public text", moments)
-        together = self.rule.batch * self.rule.accumulate if self.rule.local else self.size
-        typical = moments.typical_size(max(1, together)) if self.rule.adaptive else None
-        self._scorer = Scorer(moments.whitening(), self.groups, typical)
+        self.moments = Moments(list(self.gradients.shapes.values()))
+        self.first = self._collect(public[:split], LEARNING_SHARE, "learning from public text", learning=True)
+        self.whitening = self.moments.whitening()
         self.held = self._collect(public[split:], COUNTING_SHARE, "counting false alarms")
-        self.regression = self._rehearse(first)
+        self._rehearse()
 
     def take_over(self, other: _Search) -> None:
-        """What another search of the same kind has learnt."""
-        self._scorer, self.held, self.regression = other.scorer, other.held, other.regression
+        """What another search has learnt of public text, and of the client if it is of the same rule and size."""
+        self.moments, self.whitening, self.first, self.held = other.moments, other.whitening, other.first, other.held
+        if other._client == self._client:
+            self.scorer, self.regression = other.scorer, other.regression
+        else:
+            self._rehearse()
 
     def compare(self) -> None:
         """Make the update a direction, and look how sentences score along it that were not in."""
@@ -250,9 +250,7 @@ class _Search:
         (self.null_scores,) = self._best(self.held.rows, self.held.sizes, [self.direction])
         self.null = standardised(self.null_scores, self.null_scores) @ self.regression.weights
 
-    def _collect(
-        self, sentences: Sequence[Sequence[int]], share: float, what: str, moments: Moments | None = None
-    ) -> _Rows:
+    def _collect(self, sentences: Sequence[Sequence[int]], share: float, what: str, learning: bool = False) -> _Rows:
         """Rows of public sentences; fewer if the time is short, though never too few."""
         part = self.budget.part(share)
         kept: list[Tensor] = []
@@ -264,14 +262,14 @@ class _Search:
             if part.late and len(kept) >= LEAST:
                 break
             some = sentences[first : first + 24]
-            rows, whitened = self._of_all_labels(some)
+            rows, whitened = self._of_all_labels(some, whiten=not learning)
             own_norms = rows.flatten(1).norm(dim=1).clamp_min(1e-30)
             kept += list((rows / own_norms[:, None, None]).half())
             sizes += list(whitened / own_norms[:, None, None])
             norms += list(own_norms)
-            if moments is not None:
+            if learning:
                 chance = random.Random(derive_seed(self.seed, what, first))
-                moments.add(torch.stack([own[chance.randrange(len(own))] for own in rows]))
+                self.moments.add(torch.stack([own[chance.randrange(len(own))] for own in rows]))
             self.progress.advance(len(kept))
         self.progress.end()
         weights = [self._weight(len(row)) for row in sentences[: len(kept)]]
@@ -280,8 +278,8 @@ class _Search:
     def _weight(self, tokens: int) -> float:
         return 1.0 if self.model.goal.one_per_text else float(tokens - 1)
 
-    def _of_all_labels(self, sentences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Rows under every label, and the norms of the whitened ones; zeros while there is no whitening."""
+    def _of_all_labels(self, sentences: Sequence[Sequence[int]], whiten: bool = True) -> tuple[Tensor, Tensor]:
+        """Rows under every label, and the norms of the whitened ones, where they are asked for."""
         by_label, sizes = [], []
         every: list[int | None] = [None] if self.labels is None else [*self.labels]
         for label in every:
@@ -289,23 +287,27 @@ class _Search:
             found: dict[int, tuple[Tensor, Tensor]] = {}
             for some in self.gradients.of(sentences, own, self.budget):
                 rows = some.rows.detach().float().cpu()
-                scorer = self._scorer
-                whitened = torch.zeros(len(rows), 1) if scorer is None else scorer.sizes_of(some.factors)
+                whitened = (
+                    sizes_of(some.factors, self.whitening, self.groups) if whiten else torch.zeros(len(rows), 1)
+                )
                 found |= dict(zip(some.which, zip(rows, whitened, strict=True), strict=True))
             by_label.append(torch.stack([found[i][0] for i in range(len(sentences))]))
             sizes.append(torch.stack([found[i][1] for i in range(len(sentences))]))
         return torch.stack(by_label, dim=1), torch.stack(sizes, dim=1)
 
-    def _rehearse(self, others: _Rows) -> Regression:
+    def _rehearse(self) -> None:
         """How members and others score after the client's rule, on public sentences that are known.
 
         The way that tells them apart best there is the one that the update is looked at in, each kind of matrix by
         itself.
         """
+        together = self.rule.batch * self.rule.accumulate if self.rule.local else self.size
+        typical = self.moments.typical_size(max(1, together)) if self.rule.adaptive else None
+        self.scorer = scorer = Scorer(self.whitening, self.groups, typical)
+        others = self.first
         own = list(range(len(self.held.rows)))
         rest = [len(own) + i for i in range(len(others.rows))]
         rule, size = shrunk(self.rule, self.size, len(own) // 2 + len(rest))
-        scorer = self.scorer
         ways, directions, members = scorer.possible, [], []
         self.progress.begin("rehearsing the client", REHEARSALS, "clients")
         for number in range(REHEARSALS):
@@ -330,7 +332,7 @@ class _Search:
             apart = {way: told_apart(own_scores[:, kind], inside) for way, own_scores in every.items()}
             best.append(max(apart, key=apart.__getitem__))
         scorer.ways = dict(zip(scorer.kinds, best, strict=True))
-        return fitted(torch.stack([every[way][:, kind] for kind, way in enumerate(best)], dim=1), inside)
+        self.regression = fitted(torch.stack([every[way][:, kind] for kind, way in enumerate(best)], dim=1), inside)
 
     def _rehearsed(self, chosen: Sequence[int], others: _Rows, rule: ClientRule, number: int) -> Tensor:
         chance = random.Random(derive_seed(self.seed, "labels", number))

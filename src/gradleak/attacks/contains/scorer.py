@@ -47,34 +47,6 @@ class Scorer:
         """All ways there are."""
         return [Way(power, undone) for undone in (UNDONE if self.typical is not None else (1.0,)) for power in POWERS]
 
-    def sizes(self, rows: Tensor) -> Tensor:
-        """The norm of whitened rows, (rows, kinds): what a score is divided by, so that long rows do not win."""
-        kinds = self.kinds
-        squares = torch.zeros(len(rows), len(kinds))
-        for part, group in zip(self.whitening.parts(rows), self.groups, strict=True):
-            squares[:, kinds.index(group)] += part.square().sum(dim=(1, 2))
-        return squares.sqrt()
-
-    def sizes_of(self, factors: Sequence[Factors]) -> Tensor:
-        """The same of rows that are there in factors, one for each matrix.
-
-        A short sentence has few tokens and long sides: its factors are whitened with far less work than its matrix.
-        """
-        kinds = self.kinds
-        squares = torch.zeros(len(factors[0].left), len(kinds))
-        for own, root, group in zip(factors, self.whitening.roots, self.groups, strict=True):
-            if own.left.shape[1] < min(own.left.shape[2], own.right.shape[2]):
-                whitened = [side.float().cpu() for side in (own.left, own.right)]
-                grams = [
-                    (part := side if by is None else side @ by) @ part.transpose(1, 2)
-                    for side, by in zip(whitened, root, strict=True)
-                ]
-                found = (grams[0] * grams[1]).sum(dim=(1, 2)).clamp_min(0)
-            else:
-                found = root.times(own.dense().float().cpu()).square().sum(dim=(1, 2))
-            squares[:, kinds.index(group)] += found
-        return squares.sqrt()
-
     def direction(self, update: Tensor) -> Tensor:
         """What rows are multiplied with to be scored against an update, each kind in its own way."""
         return self.directions(update, [self.ways])[0]
@@ -109,3 +81,22 @@ class Scorer:
                 total[start : start + AT_ONCE, kinds.index(group)] += some[:, first:last] @ aims[first:last]
                 first = last
         return (total / sizes.clamp_min(1e-30)[..., None]).permute(2, 0, 1)
+
+
+def sizes_of(factors: Sequence[Factors], whitening: Whitening, groups: Sequence[str]) -> Tensor:
+    """The norm of whitened gradients, (rows, kinds): what a score is divided by, so that long rows do not win.
+
+    A short sentence has few tokens and long sides: its factors are whitened with far less work than its matrix.
+    """
+    kinds = list(dict.fromkeys(groups))
+    squares = torch.zeros(len(factors[0].left), len(kinds))
+    for own, root, group in zip(factors, whitening.roots, groups, strict=True):
+        if own.left.shape[1] < min(own.left.shape[2], own.right.shape[2]):
+            sides = [(own.left.float().cpu(), root.left), (own.right.float().cpu(), root.right)]
+            parts = [side if by is None else side @ by for side, by in sides]
+            left, right = (part @ part.transpose(1, 2) for part in parts)
+            found = (left * right).sum(dim=(1, 2)).clamp_min(0)
+        else:
+            found = root.times(own.dense().float().cpu()).square().sum(dim=(1, 2))
+        squares[:, kinds.index(group)] += found
+    return squares.sqrt()
