@@ -99,7 +99,7 @@ TABLES = {
     "smollm2-lora": Table(
         {
             "model": "smollm2", "lora": "r=16,targets=query+value,b=0.02", "attack": "auto",
-            "options": {"steps": 50}, "known": ("batch_size",), "max_tokens": 40,
+            "options": {"steps": 50}, "known": ("batch_size",),
         },
         [
             Row("none", {}),
