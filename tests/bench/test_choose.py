@@ -34,13 +34,18 @@ ROW = {
 
 
 def test_a_line_says_what_was_measured_and_what_was_not():
-    kept = {"order": ["sign", "not run", "batch of 4"], "rows": {"sign": ROW, "batch of 4": {}}}
-    header, _, first, second = table(kept).splitlines()
+    part = {"ceilings": ROW["ceilings"][:1]}
+    kept = {
+        "order": ["sign", "svt", "batch of 4", "mean of 2 clients"], "metric": "accuracy",
+        "rows": {"sign": ROW, "batch of 4": part, "svt": {}},
+    }  # fmt: skip
+    header, _, first, second, _, missing = table(kept).splitlines()
     assert first == (
         "| `sign` | 100 [90, 100] | 5 | 4, 1 cut | 80 [28, 100] % of 5 | 0.99 [0.90, 1.00] | 13 %, 0.16 % | "
         "1.2 [−3.0, 5.5] |"
     )
-    assert second == "| batch of 4 | – | – | – | – | – |  | – |"
+    assert second == "| batch of 4 | – | – | – | – | – | 13 % | – |"
+    assert missing == "Not run yet: `svt`; mean of 2 clients."
     assert header.count("|") == first.count("|")
 
 

@@ -62,6 +62,7 @@ class Table:
 
     common: Mapping[str, Any]
     rows: Sequence[Row]
+    metric: str = "accuracy"  # that costs are told in
 
     def spec(self, row: Row, data: str, trials: int, seed: int) -> AuditSpec:
         return AuditSpec.model_validate({**self.common, **row.settings, "data": data, "trials": trials, "seed": seed})
@@ -110,6 +111,7 @@ TABLES = {
             Row("batch of 4, 4 local steps of AdamW", {"batch_size": 4, "client": "adamw:lr=2e-4"}),
             *_together(2, 8, 32),
         ],
+        metric="perplexity",
     ),
 }  # fmt: skip
 
@@ -261,7 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measured = {} if given.frontier is None else from_frontier(given.frontier)
     measured |= {} if given.utility is None else from_utility(given.utility)
     for name, own in measured.items():
-        kept["rows"].setdefault(name, {}).update(own)
+        row = kept["rows"].setdefault(name, {})
+        read = max(row.get("reading"), own.get("reading"), key=lambda each: 0 if each is None else each["trials"])
+        row.update(own | ({} if read is None else {"reading": read}))
     measure(given, kept)
     write_text(given.out, json.dumps(kept, indent=1) + "\n")
     if given.page is not None:
@@ -276,7 +280,7 @@ def measure(given: argparse.Namespace, kept: dict[str, Any]) -> None:
     spec = plan.spec(rows[0], given.data, given.trials, given.seed)
     model = text_target(load_target(spec), "the bench")
     bench = Bench(model, read_rows(given.data), given.budget)
-    kept["order"] = [row.name for row in plan.rows]
+    kept["order"], kept["metric"] = [row.name for row in plan.rows], plan.metric
     for row in rows:
         spec = plan.spec(row, given.data, given.trials, given.seed)
         own = kept["rows"].setdefault(row.name, {})

@@ -9,22 +9,27 @@ NOT_RUN = "–"
 
 
 def table(kept: Mapping[str, Any]) -> str:
-    """A line for every client that was measured."""
-    rows = [(name, kept["rows"][name]) for name in kept["order"] if name in kept["rows"]]
-    metric = next((own["metric"] for _, own in rows if own.get("metric")), "accuracy")
-    cost = "perplexity grows by, %" if metric == "perplexity" else "points of accuracy lost"
+    """A line for every client of which something was measured, and the names of the others."""
+    rows = {name: kept["rows"].get(name, {}) for name in kept["order"]}
+    cost = "perplexity grows by, %" if kept["metric"] == "perplexity" else "points of accuracy lost"
     lines = [
         "| client | `auto` reads (ROUGE-L) | guessing | trials | confirmed at 1 % false alarms | AUC | "
         f"ceiling: this update, whole training | {cost} |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    return "\n".join([*lines, *(_line(name, own) for name, own in rows)])
+    lines += [_line(name, own) for name, own in rows.items() if _measured(own)]
+    missing = [_named(name) for name, own in rows.items() if not _measured(own)]
+    return "\n".join([*lines, *(["", f"Not run yet: {'; '.join(missing)}."] if missing else [])])
+
+
+def _measured(own: Mapping[str, Any]) -> bool:
+    return any(own.get(part) for part in ("reading", "candidates", "ceilings", "cost"))
 
 
 def _line(name: str, own: Mapping[str, Any]) -> str:
     read, asked = own.get("reading"), own.get("candidates")
     cells = [
-        f"`{name}`" if _is_defence(name) else name,
+        _named(name),
         *(_read(read) if read else (NOT_RUN, NOT_RUN, NOT_RUN)),
         *((_share(asked), _auc(asked)) if asked else (NOT_RUN, NOT_RUN)),
         _ceilings(own.get("ceilings") or []),
@@ -33,8 +38,9 @@ def _line(name: str, own: Mapping[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _is_defence(name: str) -> bool:
-    return " " not in name and name != "none"
+def _named(name: str) -> str:
+    """A defence as it is written, another client in words."""
+    return name if " " in name or name == "none" else f"`{name}`"
 
 
 def _read(read: Mapping[str, Any]) -> tuple[str, str, str]:
