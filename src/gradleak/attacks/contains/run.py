@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradleak.attacks.contains.calibration import (
     ENOUGH_CANDIDATES,
+    Regression,
     false_alarm_rates,
     fitted,
     moved_up,
@@ -197,6 +198,9 @@ class _Rows:
 
 class _Search:
     """One update looked at: what is learnt from public text, then candidates."""
+
+    scorer: Scorer
+    regression: Regression
 
     def __init__(self, update: Update, model: TextModel, seed: int, budget: Budget, progress: Progress) -> None:
         self.model, self.seed, self.budget, self.progress = model, seed, budget, progress
