@@ -24,7 +24,7 @@ ALLOWED = {
     "experiments": "core models data updates defenses attacks scoring training audits",
     "verdict": "core models updates defenses attacks scoring audits experiments",
     "report": "core models data updates defenses attacks scoring audits experiments verdict",
-    "bench": "core models data updates clients matching attacks scoring audits experiments",
+    "bench": "core models data updates clients matching attacks scoring audits experiments verdict",
     "cli": "core models data updates defenses attacks scoring training audits experiments verdict report bench",
 }
 # Against the flow, in annotations alone: a model checks that what an attacker knows fits it.

@@ -15,8 +15,9 @@ from gradleak import Client, GradleakError, TextModel, contains, load_model
 from gradleak.attacks.contains.calibration import false_alarm_rates, fitted, moved_up
 from gradleak.attacks.contains.rehearse import rehearsed, without_decay
 from gradleak.attacks.contains.rows import GradientRows, linear_modules
-from gradleak.attacks.contains.scorer import Scorer, Way
-from gradleak.attacks.evidence.whitening import Moments, turned
+from gradleak.attacks.contains.run import Server
+from gradleak.attacks.contains.scorer import Scorer, Way, sizes_of
+from gradleak.attacks.evidence.whitening import Moments, Whitening, turned
 from gradleak.core.budget import Budget
 from gradleak.data.texts import read_data
 from gradleak.updates.client_rule import ClientRule
@@ -116,13 +117,58 @@ def test_rows_are_the_gradients_of_single_sentences() -> None:
     for model in (tiny_model("gpt2", "causal-lm"), adapted("llama", ["q_proj", "v_proj"], trained=True)):
         names = list(linear_modules(model))
         sentences = model.encode(TEXTS[:3]).sentences()
-        for which, rows, losses in GradientRows(model, names).of(sentences, None, Budget()):
+        for which, rows, losses, _ in GradientRows(model, names).of(sentences, None, Budget()):
             for number, row, loss in zip(which, rows, losses, strict=True):
                 batch = model.pad([sentences[number]])
                 alone = model.batch_loss(batch, batch.ids)
                 wanted = torch.autograd.grad(alone, [model.parameters()[name] for name in names])
                 assert torch.allclose(row, torch.cat([g.flatten() for g in wanted]), atol=1e-5)
                 assert torch.allclose(loss, alone, atol=1e-5)
+
+
+def dense_sizes(whitening: Whitening, groups: list[str], rows: torch.Tensor) -> torch.Tensor:
+    squares = [part.square().sum(dim=(1, 2)) for part in whitening.parts(rows)]
+    kinds = list(dict.fromkeys(groups))
+    return torch.stack(
+        [sum(s for s, g in zip(squares, groups, strict=True) if g == kind) for kind in kinds], 1
+    ).sqrt()
+
+
+def test_whitened_norms_are_the_same_of_factors_and_of_rows() -> None:
+    for model in (tiny_model("gpt2", "causal-lm"), adapted("llama", ["q_proj", "v_proj"], trained=True)):
+        gradients = GradientRows(model, list(linear_modules(model)))
+        sentences = [row[: 3 + 20 * (i % 2)] for i, row in enumerate(model.encode(TEXTS[:24]).sentences())]
+        moments = Moments(list(gradients.shapes.values()))
+        made = list(gradients.of(sentences, None, Budget()))
+        moments.add(torch.cat([some.rows for some in made]))
+        whitening, groups = moments.whitening(), [str(i % 2) for i in range(len(gradients.shapes))]
+        for some in made:  # of some the tokens are fewer than a side is long, of others more
+            torch.testing.assert_close(
+                sizes_of(some.factors, whitening, groups),
+                dense_sizes(whitening, groups, some.rows),
+                rtol=1e-3,
+                atol=1e-4,
+            )
+
+
+def test_a_server_learns_once_for_updates_of_a_kind(gpt2: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says of each what `contains` says of it alone."""
+    server, listed = Server(gpt2, public=PUBLIC, references=100), [*MEMBERS, *OTHERS]
+    updates = [Client(gpt2).update(texts) for texts in (MEMBERS, OTHERS[:4], MEMBERS[:2])]
+    of, looked, answers = GradientRows.of, [], []
+
+    def counted(self: GradientRows, sentences: list[list[int]], *more: Any) -> Any:
+        looked[-1] += len(sentences)
+        return of(self, sentences, *more)
+
+    monkeypatch.setattr(GradientRows, "of", counted)
+    for update in updates:
+        looked.append(0)
+        answers.append(server.ask(update, listed))
+    assert looked[1] == looked[2] == len(listed) < looked[0]  # though the last has another number of sentences
+    for update, answer in zip(updates, answers, strict=True):
+        alone = contains(update, gpt2, listed, public=PUBLIC, references=100)
+        assert [each.score for each in answer.candidates] == pytest.approx([each.score for each in alone.candidates])
 
 
 @pytest.mark.parametrize("rule", ["adamw:batch=2,lr=1e-2,clip=0.5,epochs=2", "fedavg:batch=2,lr=0.1,momentum=0.9"])
@@ -233,7 +279,10 @@ def test_every_kind_of_matrix_is_scored_in_its_own_way() -> None:
     ways = {"lora_A": Way(1.0, 1.0), "lora_B": Way(0.5, 0.5)}
     scorer = Scorer(moments.whitening(), ["lora_A", "lora_B"], typical, ways)
     update, rows = torch.randn(27, generator=generator), torch.randn(6, 27, generator=generator)
-    scores = scorer.scores(rows, scorer.sizes(rows), scorer.direction(update))
+    aim, other = scorer.direction(update), torch.randn(27, generator=generator)
+    sizes = dense_sizes(scorer.whitening, ["lora_A", "lora_B"], rows)
+    scores, others = scorer.scores(rows, sizes, [aim, other])
+    torch.testing.assert_close(others, scorer.scores(rows, sizes, [other])[0])
     for kind, (group, first, last) in enumerate((("lora_A", 0, 12), ("lora_B", 12, 27))):
         left, right = scorer.whitening.roots[kind]
         whitened = [

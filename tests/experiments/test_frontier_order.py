@@ -10,7 +10,9 @@ from gradleak.experiments.experiment import RunOptions
 from gradleak.experiments.frontier.order import FrontierOrder
 from gradleak.experiments.frontier.run import frontier
 from gradleak.experiments.frontier.spec import FrontierSpec
+from gradleak.experiments.runner.cell import Cell, Limits, Part, Work
 from gradleak.experiments.runner.store import Store, read_cells
+from gradleak.experiments.runner.worker import Worker
 
 INLINE = RunOptions(executor="inline")
 LOUD = "noise:sigma=10.0"
@@ -83,3 +85,21 @@ def test_a_short_run_ends_in_time_and_says_what_it_knows(spec, long, tmp_path):
     again = frontier(spec, tmp_path, options=INLINE)
     assert again.advice == whole.advice
     assert [point.attacks for point in again.points] == [point.attacks for point in whole.points]
+
+
+@pytest.mark.own_process
+def test_a_worker_says_that_a_turn_is_over(long):
+    """No cell has ended then; a loop that waited for one would do nothing until its budget is over."""
+    _, out = long
+    cell = next(cell for cell in read_cells(out) if cell.id.startswith("exact"))
+    plain, parts = Cell.model_validate(cell.model_dump(include=set(Cell.model_fields))), []
+    worker = Worker(1, None)
+    worker.start(Work((plain,), Limits(), True, 0.0, {plain.id: Part(id=plain.id)}, parts.append))
+    try:
+        deadline = time.monotonic() + 120
+        while (end := worker.poll()) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        worker.close()
+    assert end == []
+    assert 0 < sum(len(part.trials) for part in parts) < plain.job.spec.trials

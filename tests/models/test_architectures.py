@@ -151,7 +151,7 @@ def test_rows_of_sentences_are_their_own_updates(family: str, task: str) -> None
     names = chosen_matrices(model, updates[0])
     assert any(model.adapter.parts[0]["value"].weight_name == name for name in names)
     rows = GradientRows(model, names)
-    for some, found, _ in rows.of(model.encode(TEXTS).sentences(), [1, 1, 1], Budget()):
+    for some, found, _, _ in rows.of(model.encode(TEXTS).sentences(), [1, 1, 1], Budget()):
         expected = torch.stack([rows.of_update(updates[number]) for number in some])
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 

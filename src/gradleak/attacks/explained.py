@@ -85,7 +85,7 @@ def _columns(
     budget: Budget,
 ) -> Tensor:
     """Their gradients at the places, a row for each sentence."""
-    made = [(some, rows.cpu()[:, places]) for some, rows, _ in gradients.of(sentences, labels, budget)]
+    made = [(some.which, some.rows.cpu()[:, places]) for some in gradients.of(sentences, labels, budget)]
     order = torch.tensor([number for some, _ in made for number in some])
     return torch.cat([rows for _, rows in made])[order.argsort()]
 

@@ -12,6 +12,7 @@ from gradleak.defenses import known_defenses
 from gradleak.defenses.base import Promise
 from gradleak.defenses.ceiling import VACUOUS, one_round, whole_training
 from gradleak.scoring.interval import share_interval
+from gradleak.updates.client_rule import ClientRule
 from gradleak.verdict.model import AttackVerdict, Ceiling
 
 # The chance of a blind guess of somebody who does not have the data. Who has it guesses one row of all.
@@ -23,19 +24,28 @@ def judge_ceilings(scenario: Scenario) -> list[Ceiling]:
 
     Empty without differential privacy, and where the size of the batch is not known.
     """
-    promises = [each.promise() for each in known_defenses(scenario.defenses) if each is not None]
-    promise = next((each for each in promises if each is not None), None)
-    if promise is None or scenario.batch_size is None:
+    if scenario.batch_size is None:
         return []
     guesses = [1 / scenario.data_rows] if scenario.data_rows > 1 and not scenario.recorded else []
-    return [each for guess in (*guesses, STRANGER) for each in _of_guess(promise, scenario, guess)]
+    client, sentences = scenario.client, scenario.batch_size
+    return ceilings_of(scenario.defenses, client, sentences, scenario.clients, (*guesses, STRANGER))
 
 
-def _of_guess(promise: Promise, scenario: Scenario, guess: float) -> list[Ceiling]:
-    assert scenario.batch_size is not None
-    times = 1 if promise.whole else scenario.client.times_seen(scenario.batch_size)
+def ceilings_of(
+    defenses: Sequence[str], client: ClientRule, batch_size: int, clients: int, guesses: Sequence[float]
+) -> list[Ceiling]:
+    """What attackers with these chances of a blind guess can achieve at most; empty without differential privacy."""
+    promises = [each.promise() for each in known_defenses(defenses) if each is not None]
+    promise = next((each for each in promises if each is not None), None)
+    if promise is None:
+        return []
+    times = 1 if promise.whole else client.times_seen(batch_size)
     # Every client adds noise of its own, and a sentence is with one of them.
-    noise = promise.noise * math.sqrt(scenario.clients)
+    noise = promise.noise * math.sqrt(clients)
+    return [each for guess in guesses for each in _of_guess(promise, guess, noise, times)]
+
+
+def _of_guess(promise: Promise, guess: float, noise: float, times: int) -> list[Ceiling]:
     found = [Ceiling(scope="update", guess=guess, success=one_round(guess, noise, times), times=times)]
     if promise.training is not None:
         together, updates = promise.training

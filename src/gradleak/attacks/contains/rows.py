@@ -8,7 +8,7 @@ own part of them makes its row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,15 @@ LONGEST = 1 << 20
 AT_ONCE = 6
 # Roles that see a layer's input.
 ATTENTION = ("query", "key", "value")
+
+
+class SomeRows(NamedTuple):
+    """Some sentences of many: which they are, their rows, their losses, and every matrix's gradients in factors."""
+
+    which: list[int]
+    rows: Tensor
+    losses: Tensor
+    factors: list[Factors]
 
 
 class GradientRows:
@@ -45,17 +54,17 @@ class GradientRows:
 
     def of(
         self, sentences: Sequence[Sequence[int]], labels: Sequence[int] | None, budget: Budget
-    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """For some sentences at a time: which they are, their rows, and their losses. The budget ends it."""
+    ) -> Iterator[SomeRows]:
+        """Some sentences at a time. The budget ends it."""
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         for first in range(0, len(order), AT_ONCE):
             budget.check()
             some = order[first : first + AT_ONCE]
             batch = self.model.pad([sentences[i] for i in some])
             chosen = None if labels is None else torch.tensor([labels[i] for i in some], device=self.model.device)
-            yield some, *self._pass(batch, batch.ids if chosen is None else chosen)
+            yield SomeRows(some, *self._pass(batch, batch.ids if chosen is None else chosen))
 
-    def _pass(self, batch: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _pass(self, batch: Any, targets: Tensor) -> tuple[Tensor, Tensor, list[Factors]]:
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
         def watch(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
@@ -69,19 +78,24 @@ class GradientRows:
         finally:
             for hook in hooks:
                 hook.remove()
-        parts = {
-            name: losses.new_zeros(len(batch), rows * columns).detach()
-            for name, (rows, columns) in self.shapes.items()
-        }
+        uses: dict[str, list[Factors]] = {name: [] for name in self.shapes}
         for (module, seen, _), gradient in zip(calls, gradients, strict=True):  # shared layers run several times
             if gradient is not None:
                 own = _own_gradients(module, seen, gradient, len(batch), self.model.adapter.family.rules)
-                parts[self._owners[module]] += own
-        return torch.cat([parts[name] for name in self.shapes], dim=1), losses.detach()
+                uses[self._owners[module]].append(own)
+        factors = [_joined(own, self.shapes[name], len(batch), losses) for name, own in uses.items()]
+        return torch.cat([own.dense().flatten(1) for own in factors], dim=1), losses.detach(), factors
 
 
-def _own_gradients(module: nn.Module, seen: Tensor, gradient: Tensor, sentences: int, rules: Any) -> Tensor:
-    """Every sentence's gradient of a module's weight, (sentences, size)."""
+def _joined(uses: Sequence[Factors], shape: tuple[int, int], sentences: int, like: Tensor) -> Factors:
+    """The sum of the gradients of all uses of a matrix."""
+    if not uses:
+        return Factors(*(like.new_zeros(sentences, 1, side).detach() for side in shape))
+    return Factors(*(torch.cat(sides, dim=1) for sides in zip(*((own.left, own.right) for own in uses), strict=True)))
+
+
+def _own_gradients(module: nn.Module, seen: Tensor, gradient: Tensor, sentences: int, rules: Any) -> Factors:
+    """Every sentence's gradient of a module's weight."""
     rule = rule_for(module, rules)
     assert rule is not None
     factors = rule(
@@ -90,7 +104,7 @@ def _own_gradients(module: nn.Module, seen: Tensor, gradient: Tensor, sentences:
         gradient.detach().reshape(sentences, -1, gradient.shape[-1]),
     )["weight"]
     assert isinstance(factors, Factors)
-    return factors.dense().flatten(1)
+    return factors
 
 
 def _sides(matrix: Tensor) -> tuple[int, int]:

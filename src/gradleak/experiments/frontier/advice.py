@@ -178,6 +178,16 @@ def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metr
             f"Choose by what you can pay: {cheapest.label} brings the best attack down {reached}, {price}, while "
             f"within that limit {best.label} lowers the leak most, {_fall(best, start)}, still clearly above guessing"
         )
+    # Which of several dear settings happens to be the cheapest says nothing, and would change from run to run.
+    alike = [point for point in priced if _cost_of(point).low <= _cost_of(cheapest).high]
+    if len(alike) > 1:
+        costs = [_cost_of(point).mean for point in alike]
+        return (
+            f"All settings that help enough are dear: {enumerated([point.label for point in alike])} bring the best "
+            f"attack down to about guessing from {start.label} {start.leak.mean:.0f}, for {min(costs):.1f} to "
+            f"{amount(max(costs), metric)}, which are not told apart, more than the {tolerance:.1f} allowed; try "
+            "weaker strengths of them"
+        )
     return (
         f"The cheapest setting that helps enough is dear: {cheapest.label} brings the best attack down {reached}, "
         f"{price}; try weaker strengths of it"

@@ -93,7 +93,9 @@ class Worker:
     def poll(self) -> Ends | Death | None:
         """How the cells ended, None while they go on. A worker that died is started anew with the next ones."""
         assert self._work is not None
-        end = self._hear() or self._watch(self._work)
+        end = self._hear()
+        if end is None:  # not merely empty: of cells whose turn is over none has ended
+            end = self._watch(self._work)
         if end is not None:
             self._work = None
         return end
