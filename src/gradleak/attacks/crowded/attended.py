@@ -178,13 +178,12 @@ class Attended:
         return asked <= self.width - SPARE and self.left_over_behind(sentence, place) < LEFT_OVER
 
     def _basis_behind(self, sentence: Numbers, place: int) -> Tensor:
-        places = range(place, len(sentence))
-        queries = torch.stack([self.turn(self.queries[sentence[n]], n) for n in places])  # (rest, groups, heads, …)
+        queries = self.turn(self.queries[list(sentence[place:])], range(place, len(sentence)))
         return _basis(queries.permute(1, 3, 0, 2).flatten(2))
 
     def _keys_of(self, sentence: Numbers) -> Tensor:
         """The turned keys of a sentence, (tokens, groups, numbers)."""
-        return torch.stack([self.turn(self.keys[number], place) for place, number in enumerate(sentence)])
+        return self.turn(self.keys[list(sentence)], range(len(sentence)))
 
     def _outside(self, sentence: Numbers) -> Tensor:
         """Takes away what keys of a beginning explain, (groups, numbers, numbers)."""
@@ -196,7 +195,7 @@ class Attended:
 
 
 class Turn:
-    """Turns the numbers of heads, (…, numbers), by a position as the model does."""
+    """Turns the numbers of heads, (…, numbers), as the model does: by a position, or each of several by its own."""
 
     def __init__(self, model: TextModel, length: int, width: int) -> None:
         base = model.module.base_model
@@ -204,12 +203,15 @@ class Turn:
         angles = base.rotary_emb(torch.zeros(1, 1, width, device=model.device), places)
         self.cos, self.sin = (each[0].double() for each in angles)  # (positions, numbers that turn)
 
-    def __call__(self, numbers: Tensor, place: int, back: bool = False) -> Tensor:
+    def __call__(self, numbers: Tensor, place: int | range, back: bool = False) -> Tensor:
         size = self.cos.shape[-1]
+        shape = (size,) if isinstance(place, int) else (len(place), *(1,) * (numbers.dim() - 2), size)
+        at = place if isinstance(place, int) else slice(place.start, place.stop)
+        cos, sin = self.cos[at].reshape(shape), self.sin[at].reshape(shape)
         turned, rest = numbers[..., :size], numbers[..., size:]
         one, other = turned.chunk(2, dim=-1)
-        aside = torch.cat([-other, one], dim=-1) * self.sin[place]
-        turned = turned * self.cos[place] + (-aside if back else aside)
+        aside = torch.cat([-other, one], dim=-1) * sin
+        turned = turned * cos + (-aside if back else aside)
         return torch.cat([turned, rest], dim=-1)
 
 
