@@ -56,9 +56,7 @@ Batch = tuple[str, int, int, int, float]
 
 def drawn(kind: str, rng: random.Random) -> list[str]:
     """Two sentences as they may come in a training: beginnings of sentences of the built-in corpus."""
-    first, second = (
-        " ".join(row.text.split()[: rng.choice(WORDS)]) for row in rng.sample(list(read_data()), 2)
-    )
+    first, second = (" ".join(row.text.split()[: rng.choice(WORDS)]) for row in rng.sample(list(read_data()), 2))
     if kind == "twice":
         return [first, first]
     if kind == "begins alike":

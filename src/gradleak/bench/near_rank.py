@@ -17,6 +17,7 @@ from typing import Any
 
 from gradleak.attacks.exact.growing import Prefix
 from gradleak.attacks.run import attack
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.clients.text import Client
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
@@ -93,20 +94,25 @@ def summary(cells: Sequence[Mapping[str, Any]]) -> str:
 
 def run(
     out: Path,
+    data: Path | Sequence[Path],
     settings: Mapping[str, Any],
     seeds: Sequence[int],
     one: Callable[[int], dict[str, Any]],
     summary: Callable[[Sequence[Mapping[str, Any]]], str] = summary,
 ) -> None:
-    """Measure every seed that the file does not have yet, and keep it there."""
+    """Measure every seed that the file does not have yet, and keep it there with what was measured and how."""
     kept = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    cells = kept["cells"] if kept.get("settings") == settings else []
+    if kept.get("settings") != settings:
+        kept = {}
+    cells = kept.get("cells", [])
     for seed in seeds:
         if any(cell["seed"] == seed for cell in cells):
             continue
         cells.append(one(seed))
-        write_text(out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
-        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1]['sentences']} whole, {cells[-1]['seconds']} s")
+        kept = {ABOUT: about(settings["model"], data, before=kept), "settings": settings, "cells": cells}
+        write_text(out, json.dumps(kept, indent=1) + "\n")
+        spent = cells[-1].get("seconds", cells[-1].get("processor_seconds"))
+        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1].get('sentences', 1)} whole, {spent} s")
     say(summary(cells))
 
 
@@ -127,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return {"outside": outside, **measured(model, Client(model).update(chosen), chosen, seed, given.budget)}
 
     settings = {"model": given.model, "budget": given.budget}
-    run(given.out, settings, range(given.first_seed, given.first_seed + given.batches), one)
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def about(
     earlier = dict((before or {}).get(ABOUT, {})).get("code", [])
     return {
         "code": list(dict.fromkeys([*earlier, code()])),
-        "model": model,
+        "model": _name(model),
         "data": ", ".join(path.name if isinstance(path, Path) else path for path in names),
         "command": command or this_command(),
     }
