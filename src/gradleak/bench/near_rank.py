@@ -32,6 +32,8 @@ from gradleak.updates.update import Update
 FIRST_SEED = 1000
 # The dimensions that a batch may leave over: one at least, or there is no span.
 NEAR = 8
+# What is printed of a batch when it is done.
+SHOWN = ("sentences", "whole", "certified", "seconds", "processor_seconds")
 
 
 def drawn(texts: Sequence[str], model: TextModel, seed: int, near: int = NEAR) -> tuple[list[str], int]:
@@ -111,8 +113,7 @@ def run(
         cells.append(one(seed))
         kept = {ABOUT: about(settings["model"], data, before=kept), "settings": settings, "cells": cells}
         write_text(out, json.dumps(kept, indent=1) + "\n")
-        spent = cells[-1].get("seconds", cells[-1].get("processor_seconds"))
-        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1].get('sentences', 1)} whole, {spent} s")
+        say(f"seed {seed}: {json.dumps({name: cells[-1][name] for name in SHOWN if name in cells[-1]})}")
     say(summary(cells))
 
 
