@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gradleak.bench.book.line import Kept, Line, mean, seconds
+from gradleak.bench.book.line import Kept, Line, corpus, mean, seconds
 from gradleak.bench.provenance import ABOUT
 from gradleak.bench.size_show import above, needed
 
@@ -23,7 +23,7 @@ def further_forms(first: First) -> list[tuple[Callable[[Any], bool], Lines]]:
         return lambda content: name in content[ABOUT]["command"]
 
     return [
-        (has("ours_seconds"), _beside_dager),
+        (keyed("bench.evidence"), _evidence),
         (has("rougeL", "peak_memory_mb"), _long),
         (has("sources", "targets"), _pairs),
         (has("psnr"), _images),
@@ -35,24 +35,6 @@ def further_forms(first: First) -> list[tuple[Callable[[Any], bool], Lines]]:
     ]
 
 
-def _beside_dager(kept: Kept) -> Iterable[Line]:
-    cells = kept.cells
-    yield Line(
-        page="speed",
-        file=kept.file,
-        values={
-            "what": "exact beside DAGER's own code",
-            "model": kept.model,
-            "corpus": "Enron",
-            "batch size": "1",
-            "batches": str(len(cells)),
-            "ours, s": f"{sum(cell['ours_seconds'] for cell in cells):.2f}",
-            "theirs, s": f"{sum(cell['dager_seconds'] for cell in cells):.2f}",
-            "ratio": mean([cell["ratio"] for cell in cells], 0.0, float("inf"), ".2f"),
-        },
-    )
-
-
 def _long(kept: Kept) -> Iterable[Line]:
     settings, cells = kept.content["settings"], kept.cells
     read = settings["attack"] != "bag"
@@ -61,7 +43,7 @@ def _long(kept: Kept) -> Iterable[Line]:
         file=kept.file,
         values={
             "model": f"{kept.model}, a text of {settings['tokens']} tokens",
-            "corpus": "IMDb",
+            "corpus": corpus(kept.data),
             "client": "SGD",
             "defence": "none",
             "batch size": "1",
@@ -179,6 +161,29 @@ def _kinds(batches: Iterable[Any]) -> str:
     for kind, *_ in batches:
         counts[kind] = counts.get(kind, 0) + 1
     return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
+
+
+def _evidence(kept: Kept) -> Iterable[Line]:
+    """What a test of single tokens, states or beginnings says of known batches: sums, and ranges over batches."""
+    settings, cells = kept.content["settings"], kept.cells
+    values = {
+        "test": settings["kind"],
+        "model": kept.model,
+        "corpus": corpus(kept.data),
+        "defence": f"noise:sigma={settings['sigma']:g}" if settings["sigma"] else "none",
+        "batch size": str(settings["batch_size"]),
+        "batches of it": str(len(cells)),
+    }
+    found = []
+    for name, value in cells[0].items():
+        own = [cell[name] for cell in cells]
+        label = name.replace("_", " ")
+        if isinstance(value, dict):
+            ranges = (f"{key} {min(v[key] for v in own):.2g} to {max(v[key] for v in own):.2g}" for key in value)
+            found.append(f"{label}: {', '.join(ranges)}")
+        elif name != "seed":
+            found.append(f"{label} {sum(own):,}")
+    yield Line("evidence", kept.file, {**values, "sums over batches, and ranges": "; ".join(found)})
 
 
 def _families(kept: Kept) -> Iterable[Line]:

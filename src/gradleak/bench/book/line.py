@@ -10,6 +10,18 @@ from typing import Any
 from gradleak.bench.provenance import ABOUT
 from gradleak.scoring.interval import mean_interval
 
+# Names of data files as people know the corpora.
+CORPORA = {
+    "cola_train.tsv": "CoLA",
+    "enron_sentences.json": "Enron",
+    "enron.txt": "Enron",
+    "wikitext103_sentences.txt": "WikiText-103",
+    "imdb_train.jsonl": "IMDb",
+    "rt_polarity_neg.txt, rt_polarity_pos.txt": "Rotten Tomatoes",
+    "cola": "CoLA", "sst2": "SST-2", "rotten_tomatoes": "Rotten Tomatoes", "enron": "Enron",
+    "wikitext103": "WikiText-103", "wikitext2_test": "WikiText-2",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Line:
@@ -74,3 +86,8 @@ def certified(cells: Sequence[Mapping[str, Any]]) -> str:
     known = all("certified_wrong" in cell for cell in cells)
     wrong = str(sum(cell["certified_wrong"] for cell in cells)) if known else "not recorded"
     return f"{sum(cell['certified'] for cell in cells)}, {wrong}"
+
+
+def corpus(data: str) -> str:
+    """A corpus as people know it, of the name of its file or of a recipe."""
+    return CORPORA.get(data, data)

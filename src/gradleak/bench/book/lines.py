@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradleak.bench.book.further import further_forms
-from gradleak.bench.book.line import Kept, Line, certified, mean, seconds
+from gradleak.bench.book.line import Kept, Line, certified, corpus, mean, seconds
 from gradleak.scoring.interval import Interval
 from gradleak.scoring.metrics import format_score, label_of
 
-# Names of data files as people know the corpora.
-CORPORA = {
-    "cola_train.tsv": "CoLA",
-    "enron_sentences.json": "Enron",
-    "enron.txt": "Enron",
-    "wikitext103_sentences.txt": "WikiText-103",
-    "imdb_train.jsonl": "IMDb",
-    "rt_polarity_neg.txt, rt_polarity_pos.txt": "Rotten Tomatoes",
-    "cola": "CoLA", "sst2": "SST-2", "rotten_tomatoes": "Rotten Tomatoes", "enron": "Enron",
-    "wikitext103": "WikiText-103", "wikitext2_test": "WikiText-2",
-}  # fmt: skip
 # Benches of several clients do not say in their settings which they have.
 CLIENTS = {
     "gradleak.bench.adamw": "AdamW",
@@ -123,11 +112,6 @@ def read(cells: Sequence[Mapping[str, Any]], attack: str) -> dict[str, str]:
     return found
 
 
-def corpus(data: str) -> str:
-    """A corpus as people know it, of the name of its file or of a recipe."""
-    return CORPORA.get(data, data)
-
-
 # --- audits -----------------------------------------------------------------------------------------------
 
 
@@ -197,6 +181,10 @@ def _recipe(kept: Kept) -> Iterable[Line]:
         values["seconds"] = f"{cell['seconds']:.0f}"
         values |= {f"paper, {name}": " / ".join(f"{x:g}" for x in figures) for name, figures in papers.items()}
         yield Line(page=kept.content["recipe"].split("-")[0], file=kept.file, values=values)
+
+
+def _score(metric: str, means: Mapping[str, Any]) -> str:
+    return format_score(metric, Interval(**means[metric])) if metric in means else ""
 
 
 def _single_noise(kept: Kept) -> Iterable[Line]:

@@ -55,7 +55,11 @@ PAGES: dict[str, Page] = {
     "families": Page("Families and tasks", "families.md", "Tiny models: whether a family is read, not how well."),
     "dp-check": Page("Checks of DP-SGD", "dp.md", "How often planted mistakes are noticed, and right code is not."),
     "size": Page("Memory and time", "size.md", "What an audit takes, up to shapes of 8 B parameters."),
-    "speed": Page("Beside other code", "exact.md", "Processor time on the same updates."),
+    "evidence": Page(
+        "Single tests",
+        "exact.md",
+        "What tests of single tokens, states and beginnings say of batches that are known.",
+    ),
 }
 CLAIMS = "claims"
 VERDICTS = ("holds", "does not", "open")
