@@ -135,32 +135,38 @@ def _sizes(kept: Kept) -> Iterable[Line]:
 
 
 def _certificates(kept: Kept) -> Iterable[Line]:
-    groups: dict[tuple[str, str], list[Any]] = {}
+    """All batches, then those of each client, each kind of batch, and each family and task.
+
+    Of an earlier state only what had wrong ones is shown beside the sum.
+    """
+    groups: dict[str, list[Any]] = {}
+    refused = 0
     for key, done in kept.cells.items():
-        case, client = key.split(", ", 2)[:2], key.split(", ", 2)[2]
-        if isinstance(done, list):
-            groups.setdefault((", ".join(case), client), []).extend(done)
-    for (case, client), batches in groups.items():
+        family, task, client = key.split(", ", 2)
+        if not isinstance(done, list):
+            refused += 1
+            continue
+        for batch in done:
+            for name in ("all", f"client: {client}", f"batch: {batch[0]}", f"family: {family}, {task}"):
+                groups.setdefault(name, []).append(batch)
+    order = ("all", "client", "batch", "family")
+    for name in sorted(groups, key=lambda name: order.index(name.partition(":")[0])):
+        batches = groups[name]
+        wrong = sum(batch[3] for batch in batches)
+        if name != "all" and not wrong and "note" in kept.content:
+            continue
         yield Line(
             page="certificates",
             file=kept.file,
             values={
-                "family, task": case,
-                "client": client,
+                "which": name,
                 "batches": str(len(batches)),
                 "sentences": str(sum(batch[1] for batch in batches)),
                 "certified": str(sum(batch[2] for batch in batches)),
-                "wrong": str(sum(batch[3] for batch in batches)),
-                "of batches": _kinds(batches),
+                "wrong": str(wrong),
+                "refused": f"{refused} of {len(kept.cells)} families and clients" if name == "all" else "",
             },
         )
-
-
-def _kinds(batches: Iterable[Any]) -> str:
-    counts: dict[str, int] = {}
-    for kind, *_ in batches:
-        counts[kind] = counts.get(kind, 0) + 1
-    return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
 
 
 def _evidence(kept: Kept) -> Iterable[Line]:

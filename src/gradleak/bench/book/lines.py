@@ -159,6 +159,7 @@ def _recipe(kept: Kept) -> Iterable[Line]:
         options = ", ".join(f"{name}={value}" for name, value in own.get("options", {}).items())
         values = {
             "line": cell["name"],
+            "attack": own["attack"],
             "model": kept.model,
             "corpus": corpus(own["data"]),
             "client": own["client"],

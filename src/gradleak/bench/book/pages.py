@@ -80,7 +80,7 @@ def _page(page: Page, lines: Sequence[Line], files: Mapping[str, Any]) -> str:
     rows = [{**line.values, "note": _note(files[line.file]), "file": _link(line.file)} for line in lines]
     columns = _columns(rows)
     intro = [page.about, f"How it works: [{page.explained}](../{page.explained})."]
-    intro += [text for name, text in SAID.items() if name in columns]
+    intro += [text for name, text in SAID.items() if name in columns and (name != "batches" or "seconds" in columns)]
     return "\n\n".join(
         [
             f"# {page.title}", MADE, " ".join(intro),
