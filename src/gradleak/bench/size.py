@@ -180,8 +180,8 @@ def run_plan(
                 if not todo:
                     continue
                 update = folder / f"update-{model}-{size}-{lora}"
-                about = {"data": data, "model": source, "size": size, "update": update}
-                common = [text for name, value in about.items() for text in (f"--{name}", str(value))]
+                told = {"data": data, "model": source, "size": size, "update": update}
+                common = [text for name, value in told.items() for text in (f"--{name}", str(value))]
                 common += ["--lora"] * lora
                 client = measured(["--one", "client", *common])
                 for way in todo:
