@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.bench.pages import fill_page
-from gradleak.bench.provenance import ABOUT
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.bench.shapes import drawn
 from gradleak.bench.size_show import figure, table
 from gradleak.core.files import write_text
