@@ -157,10 +157,14 @@ def test_the_names_checks_notice(tmp_path):
 
 def test_every_guide_is_in_the_index_and_in_the_site():
     index, site = (DOCS / "index.md").read_text(), (ROOT / "mkdocs.yml").read_text()
+    book = (DOCS / "book" / "index.md").read_text()
     for page in PAGES:
         name = str(page.relative_to(DOCS))
         assert f" {name}" in site
-        assert name == "index.md" or f"({name})" in index
+        if page.parent.name == "book" and page.stem != "index":
+            assert f"({page.name})" in book
+        else:
+            assert name == "index.md" or f"({name})" in index
     assert set(GUIDES) <= {page.stem for page in PAGES}
 
 

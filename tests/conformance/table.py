@@ -43,6 +43,7 @@ from gradleak import (
     load_model,
     load_update,
 )
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.data.texts import read_data
 from gradleak.defenses import DEFENSES
 
@@ -229,6 +230,10 @@ def key_of(case: Case, column: str) -> str:
     return f"{case[0]} {case[1]} {column}"
 
 
+def kept() -> dict[str, Any]:
+    return json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"cells": {}}
+
+
 def run(cases: Iterable[Case], cells: dict[str, Cell], again: bool) -> None:
     for case in cases:
         for column, measure in columns_of(case).items():
@@ -244,7 +249,9 @@ def run(cases: Iterable[Case], cells: dict[str, Cell], again: bool) -> None:
                 cells[key] = {"crash": f"{type(error).__name__}: {str(error)[:200]}"}
             cells[key]["seconds"] = round(time.monotonic() - started, 1)
             print(key, cells[key], flush=True)
-            KEPT.write_text(json.dumps(cells, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            named = about("tiny models of all families, weights drawn", "three invented sentences", before=kept())
+            text = json.dumps({ABOUT: named, "cells": cells}, indent=1, sort_keys=True)
+            KEPT.write_text(f"{text}\n", encoding="utf-8")
 
 
 # --- the page -----------------------------------------------------------------------------------------
@@ -307,7 +314,7 @@ def main(what: str, *only: str) -> int:
     assert set(SETTINGS) == set(DEFENSES.names())
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    cells: dict[str, Cell] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    cells: dict[str, Cell] = kept()["cells"]
     if what == "run":
         cases = [*TEXT_CASES, *IMAGE_CASES]
         run([case for case in cases if not only or case[0] in only], cells, again=bool(only))

@@ -1,5 +1,6 @@
 """Recipes: every one is well-formed, cells run once, and the paper's numbers stand beside ours."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,9 @@ from gradleak import GradleakError, RunOptions, reproduce
 from gradleak.attacks import attacks_for
 from gradleak.attacks.inversion.networks import NetworkSettings
 from gradleak.attacks.inversion.training import TrainSettings
+from gradleak.bench.book.lines import lines_of
+from gradleak.bench.provenance import missing
+from gradleak.bench.recipes import compact
 from gradleak.core.budget import Budget
 from gradleak.data.corpora import DATASETS, IMAGE_DATASETS
 from gradleak.defenses import parse_defenses
@@ -193,3 +197,23 @@ def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch)
     monkeypatch.setattr("gradleak.experiments.runner.running.train_inverter", None)  # it must not be asked again
     ((_, more),) = reproduce(recipe, tmp_path / "out", **given, trials=3).lines
     assert len(more.trials) == 3
+
+
+def test_finished_lines_are_kept_in_short_for_the_book(place):
+    result = run(place, only="one")
+    kept = compact("lamp-small", result, "one")
+    assert not missing(kept)
+    assert kept["about"]["command"] == "gradleak reproduce lamp-small --data-dir DIR --only 'one'"
+    (cell,) = kept["cells"]
+    ((_, results),) = result.lines
+    assert cell["summary"]["rougeL"]["mean"] == pytest.approx(results.summary["rougeL"].mean, abs=1e-4)
+    assert cell["control"]["rougeL"]["mean"] == pytest.approx(results.control["rougeL"].mean, abs=1e-4)
+    assert (cell["trials"], cell["sentences"], cell["certified"]) == (2, 2, 0)
+    assert "Rosa" not in json.dumps(kept)
+    (line,) = lines_of("results/lamp-small.json", kept)
+    assert (line.page, line.values["corpus"], line.values["paper, BERT-base"]) == (
+        "lamp",
+        "CoLA",
+        "59.3 / 7.7 / 46.2",
+    )
+    assert line.values["ROUGE-L"].startswith(f"{results.summary['rougeL'].mean:.1f}")

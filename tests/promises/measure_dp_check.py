@@ -22,6 +22,7 @@ from tiny import tiny_model
 
 from gradleak.audits.dp.sources import check_client
 from gradleak.audits.spec import AuditSpec
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.core.files import write_text
 from gradleak.defenses import parse_defenses
 
@@ -37,10 +38,11 @@ def main() -> None:
     model = tiny_model("bert", "classification")
     clients = {each.__name__: [each(clip=CLIP, noise=NOISE)] for each in (HandMade, *MISTAKES)}
     clients["Opacus"] = parse_defenses([f"dpsgd:clip={CLIP},noise={NOISE}"])
-    kept = json.loads(given.out.read_text()) if given.out.exists() else {}
+    kept = json.loads(given.out.read_text()) if given.out.exists() else {"cells": {}}
+    cells = kept["cells"]
     for run in range(given.runs):
         for name, defenses in clients.items():
-            done = kept.setdefault(name, [])
+            done = cells.setdefault(name, [])
             if len(done) > run:
                 continue
             started = time.process_time()
@@ -52,8 +54,9 @@ def main() -> None:
                     "noise": round(found.noise or 0.0, 3), "seconds": round(time.process_time() - started, 1),
                 }
             )  # fmt: skip
-            write_text(given.out, json.dumps(kept, indent=None) + "\n")
-    for name, done in kept.items():
+            kept = {ABOUT: about("a tiny BERT, weights drawn", "invented sentences", before=kept), "cells": cells}
+            write_text(given.out, json.dumps(kept) + "\n")
+    for name, done in cells.items():
         counts = [sum(run[key] for run in done) for key in ("broken", "by_loss")]
         seconds = sorted(run["seconds"] for run in done)[len(done) // 2]
         print(f"{name}: {counts[0]} of {len(done)} called broken, {counts[1]} by the loss, median {seconds} s")

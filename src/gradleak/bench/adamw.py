@@ -9,7 +9,6 @@ command goes on where it was ended.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from gradleak.attacks.run import attack
-from gradleak.core.files import write_text
-from gradleak.core.output import say
+from gradleak.bench.near_rank import run
 from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import format_interval, mean_interval
@@ -119,16 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, model = read_rows(given.data, given.text_column, given.label_column), load_text_model(given.model)
     names = ("model", "attack", "batch_size", "sentences", "budget")
     settings = {name: getattr(given, name) for name in names}
-    kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"cells": []}
-    cells = kept["cells"] if kept.get("settings") == settings else []
-    for seed in range(given.first_seed, given.first_seed + given.batches):
-        if any(cell["seed"] == seed for cell in cells):
-            continue
+
+    def one(seed: int) -> dict[str, Any]:
         drawn = random.Random(seed).sample(rows, given.sentences or given.batch_size)
-        cells.append(measured(model, drawn, given.batch_size, seed, given.budget, given.attack))
-        write_text(given.out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
-        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1]['sentences']} whole, {cells[-1]['seconds']} s")
-    say(summary(cells))
+        return measured(model, drawn, given.batch_size, seed, given.budget, given.attack)
+
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from torch import Tensor
 from gradleak.attacks.contains.calibration import told_apart
 from gradleak.attacks.contains.result import Containment
 from gradleak.attacks.contains.run import contains
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 from gradleak.models.load import load_model
@@ -134,7 +135,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     sentences = [text for text in json.loads(given.data.read_text(encoding="utf-8")) if text.strip()]
-    cells = json.loads(given.out.read_text()) if given.out.exists() else {}
+    kept = json.loads(given.out.read_text()) if given.out.exists() else {"cells": {}}
+    cells = kept["cells"]
     model = adapted(given.model)
     kind = f"{given.steps}x{given.batch} {'same kind' if given.same_kind else 'wikitext'}"
     own = cells.setdefault(kind, {})
@@ -142,7 +144,8 @@ def main() -> None:
         if str(seed) in own:
             continue
         own[str(seed)] = measure(model, sentences, given.steps, given.batch, seed, given.same_kind)
-        write_text(given.out, json.dumps(cells, indent=1) + "\n")
+        kept = {ABOUT: about(given.model, given.data, before=kept), "cells": cells}
+        write_text(given.out, json.dumps(kept, indent=1) + "\n")
         say(f"{kind} seed {seed}: " + ", ".join(f"{k} {v:.3f}" for k, v in own[str(seed)].items() if k != "seed"))
     runs = [own[str(seed)] for seed in range(given.first_seed, given.first_seed + given.runs)]
     for name in ("auc", "recall at 1 %", "confirmed of members", "confirmed of others"):

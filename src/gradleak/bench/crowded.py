@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return measured(model, batch, seed, given.budget, given.attack)
 
     settings = {name: getattr(given, name) for name in ("model", "attack", "batch_size", "budget")}
-    run(given.out, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return measured(model, update, chosen, seed, given.budget)
 
     settings = {"model": given.model, "batch_size": given.batch_size, "threads": torch.get_num_threads()}
-    run(given.out, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
 
 
 if __name__ == "__main__":

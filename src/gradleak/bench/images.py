@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from gradleak.attacks.run import attack
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.clients.images import ImageClient
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
@@ -134,8 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cell = measure(model, pictures, chosen.attack, chosen.client, chosen.defense, **options)
     cell |= {"patch": chosen.patch, "weights": "of a folder" if given.is_dir() else f"drawn, seed {chosen.seed}"}
     if chosen.out is not None:
-        before = json.loads(chosen.out.read_text()) if chosen.out.is_file() else []
-        write_text(chosen.out, json.dumps([*before, cell], indent=1) + "\n")
+        kept = json.loads(chosen.out.read_text()) if chosen.out.is_file() else {"cells": []}
+        named = about("each its own", Path(chosen.data), before=kept)
+        write_text(chosen.out, json.dumps({ABOUT: named, "cells": [*kept["cells"], cell]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

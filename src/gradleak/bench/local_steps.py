@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return measured(model, load_update(folder, model), chosen, seed, given.budget)
 
     settings = {"model": given.model, "client": str(rule), "batch_size": given.batch_size, "budget": given.budget}
-    run(given.out, settings, range(given.first_seed, given.first_seed + given.batches), one)
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ the same command goes on where it was ended.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.run import attack
+from gradleak.bench.near_rank import run
 from gradleak.clients.text import Client
 from gradleak.core.errors import GradleakError
-from gradleak.core.files import write_text
-from gradleak.core.output import say
 from gradleak.data.texts import Row, read_data
 from gradleak.data.windows import windows
 from gradleak.models.load import load_text_model
@@ -91,16 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     rows, model = read_data(given.data), load_text_model(given.model)
     settings = {name: getattr(given, name) for name in ("model", "attack", "tokens", "budget")}
-    kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"cells": []}
-    cells = kept["cells"] if kept.get("settings") == settings else []
-    for seed in range(given.first_seed, given.first_seed + given.texts):
-        if any(cell["seed"] == seed for cell in cells):
-            continue
-        text = drawn_text(rows, model, given.tokens, seed)
-        cells.append(measured(model, text, given.attack, seed, given.budget))
-        write_text(given.out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
-        say(f"seed {seed}: {'whole' if cells[-1]['whole'] else 'not whole'}, {cells[-1]['processor_seconds']} s")
-    say(summary(cells))
+
+    def one(seed: int) -> dict[str, Any]:
+        return measured(model, drawn_text(rows, model, given.tokens, seed), given.attack, seed, given.budget)
+
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.texts), one, summary)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ import torch
 
 from gradleak.attacks.run import attack
 from gradleak.attacks.soft.coefficients import portions
-from gradleak.core.files import write_text
-from gradleak.core.output import say
+from gradleak.bench.near_rank import run
 from gradleak.models.load import load_text_model
 from gradleak.models.text import TextModel
 from gradleak.scoring.interval import format_interval, mean_interval
@@ -126,17 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lora = f"r={given.rank},targets=query+value,b={given.b:g}"
     model = load_text_model(given.model, lora=lora)
     settings = {name: getattr(given, name) for name in ("model", "rank", "b", "attack", "batch_size", "budget")}
-    kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"cells": []}
-    cells = kept["cells"] if kept.get("settings") == settings else []
-    for seed in range(given.first_seed, given.first_seed + given.batches):
-        if any(cell["seed"] == seed for cell in cells):
-            continue
-        cells.append(
-            measured(model, random.Random(seed).sample(texts, given.batch_size), seed, given.budget, given.attack)
-        )
-        write_text(given.out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
-        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1]['sentences']} whole, {cells[-1]['seconds']} s")
-    say(summary(cells))
+
+    def one(seed: int) -> dict[str, Any]:
+        batch = random.Random(seed).sample(texts, given.batch_size)
+        return measured(model, batch, seed, given.budget, given.attack)
+
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 from gradleak.attacks.exact.growing import Prefix
 from gradleak.attacks.run import attack
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.clients.text import Client
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
@@ -31,6 +32,8 @@ from gradleak.updates.update import Update
 FIRST_SEED = 1000
 # The dimensions that a batch may leave over: one at least, or there is no span.
 NEAR = 8
+# What is printed of a batch when it is done.
+SHOWN = ("sentences", "whole", "certified", "seconds", "processor_seconds")
 
 
 def drawn(texts: Sequence[str], model: TextModel, seed: int, near: int = NEAR) -> tuple[list[str], int]:
@@ -93,20 +96,24 @@ def summary(cells: Sequence[Mapping[str, Any]]) -> str:
 
 def run(
     out: Path,
+    data: Path | Sequence[Path],
     settings: Mapping[str, Any],
     seeds: Sequence[int],
     one: Callable[[int], dict[str, Any]],
     summary: Callable[[Sequence[Mapping[str, Any]]], str] = summary,
 ) -> None:
-    """Measure every seed that the file does not have yet, and keep it there."""
+    """Measure every seed that the file does not have yet, and keep it there with what was measured and how."""
     kept = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    cells = kept["cells"] if kept.get("settings") == settings else []
+    if kept.get("settings") != settings:
+        kept = {}
+    cells = kept.get("cells", [])
     for seed in seeds:
         if any(cell["seed"] == seed for cell in cells):
             continue
         cells.append(one(seed))
-        write_text(out, json.dumps({"settings": settings, "cells": cells}, indent=1) + "\n")
-        say(f"seed {seed}: {cells[-1]['whole']} of {cells[-1]['sentences']} whole, {cells[-1]['seconds']} s")
+        kept = {ABOUT: about(settings["model"], data, before=kept), "settings": settings, "cells": cells}
+        write_text(out, json.dumps(kept, indent=1) + "\n")
+        say(f"seed {seed}: {json.dumps({name: cells[-1][name] for name in SHOWN if name in cells[-1]})}")
     say(summary(cells))
 
 
@@ -127,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return {"outside": outside, **measured(model, Client(model).update(chosen), chosen, seed, given.budget)}
 
     settings = {"model": given.model, "budget": given.budget}
-    run(given.out, settings, range(given.first_seed, given.first_seed + given.batches), one)
+    run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             settings = {name: getattr(given, name) for name in ("model", "attack", "batch_size", "budget")}
             out = given.out / f"noise_{given.model}_{given.attack}_b{given.batch_size}_{sigma:g}.json"
             work = functools.partial(one, model, texts, given.batch_size, sigma, given.attack, given.budget)
-            run(out, {**settings, "sigma": sigma}, range(given.first_seed, given.first_seed + number), work, line)
+            run(
+                out,
+                given.data,
+                {**settings, "sigma": sigma},
+                range(given.first_seed, given.first_seed + number),
+                work,
+                line,
+            )
 
 
 if __name__ == "__main__":

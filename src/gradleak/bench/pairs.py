@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from gradleak.attacks.run import attack
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.clients.text import Client
 from gradleak.core.files import write_text
 from gradleak.core.output import say
@@ -95,9 +96,8 @@ def main() -> None:
         for number in range(asked.batches):
             runs.append(one(model, size, FIRST_SEED + number, asked.budget))
             say(json.dumps(runs[-1]))
-            write_text(
-                asked.out, json.dumps({"family": asked.family, "budget": asked.budget, "runs": runs}, indent=1)
-            )
+            kept = {ABOUT: about(model.name, "the built-in corpus"), "family": asked.family, "budget": asked.budget}
+            write_text(asked.out, json.dumps({**kept, "runs": runs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 from gradleak.audits.results import Results
 from gradleak.audits.run import audit
 from gradleak.bench.pages import fill_page
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.core.files import write_text
 from gradleak.core.output import say
 from gradleak.scoring.interval import Interval, format_interval, share_interval
@@ -111,7 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--page", type=Path, help="a page to put the table of the file into, once all is measured")
     given = parser.parse_args(arguments)
-    cells = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else []
+    kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"cells": []}
+    cells = kept["cells"]
     for model in given.models:
         for size in given.sizes:
             settings = settings_of(model, getattr(given, MODELS[model]), size, given.trials)
@@ -122,7 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cells.sort(
                 key=lambda cell: (list(MODELS).index(cell["settings"]["model"]), cell["settings"]["batch_size"])
             )
-            write_text(given.out, json.dumps(cells, indent=1) + "\n")
+            kept = {ABOUT: about("each its own", [given.cola, given.enron], before=kept), "cells": cells}
+            write_text(given.out, json.dumps(kept, indent=1) + "\n")
             say(command(settings))
     say(*table(cells).split("\n"))
     if given.page is not None:

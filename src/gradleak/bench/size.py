@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.bench.pages import fill_page
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.bench.shapes import drawn
 from gradleak.bench.size_show import figure, table
 from gradleak.core.files import write_text
@@ -165,6 +166,7 @@ def run_plan(
         kept["cells"].sort(
             key=lambda cell: (list(PLAN).index(cell["model"]), cell["batch"], list(WAYS).index(cell["way"]))
         )
+        kept[ABOUT] = about("each its own; weights of shapes are drawn", data, before=kept)
         write_text(out, json.dumps(kept, indent=1) + "\n")
 
     if "nothing" not in kept:
@@ -178,8 +180,8 @@ def run_plan(
                 if not todo:
                     continue
                 update = folder / f"update-{model}-{size}-{lora}"
-                about = {"data": data, "model": source, "size": size, "update": update}
-                common = [text for name, value in about.items() for text in (f"--{name}", str(value))]
+                told = {"data": data, "model": source, "size": size, "update": update}
+                common = [text for name, value in told.items() for text in (f"--{name}", str(value))]
                 common += ["--lora"] * lora
                 client = measured(["--one", "client", *common])
                 for way in todo:

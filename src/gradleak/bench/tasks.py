@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gradleak.attacks.run import attack
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.clients.text import Client
 from gradleak.core.files import write_text
 from gradleak.core.output import say
@@ -96,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     continue
                 model = model or load_text_model(given.model, task=task, num_labels=CLASSES[task])
                 cells.append(key | measured(model, random.Random(seed).sample(texts, size), seed, given.budget))
-                write_text(given.out, json.dumps({"cells": cells}, indent=1) + "\n")
+                kept = {ABOUT: about(given.model, given.data, before=kept), "cells": cells}
+                write_text(given.out, json.dumps(kept, indent=1) + "\n")
             own = [cell for cell in cells if cell["task"] == task and cell["batch_size"] == size]
             say(f"{task}, B = {size}: {summary(own)}")
 

@@ -42,7 +42,7 @@ class Environment(BaseModel):
 
 def describe(device: torch.device) -> Environment:
     """The environment of this process."""
-    commit, dirty = _git_state()
+    commit, dirty = git_state()
     return Environment(
         gradleak=__version__,
         python=platform.python_version(),
@@ -76,7 +76,7 @@ def _processor() -> str:
 
 
 @functools.cache
-def _git_state() -> tuple[str | None, bool | None]:
+def git_state() -> tuple[str | None, bool | None]:
     """Commit of the checkout this package runs from, and whether it was changed; None if it is installed."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
 
 from gradleak.attacks.evidence.lengths import ROW_NOISE
 from gradleak.attacks.evidence.tokens import tokens_in_span
@@ -26,6 +29,9 @@ from gradleak.attacks.spans.certify import (
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
+
+# Two states of a sentence that are nearer than this, as a share of their size, are the same but for rounding.
+SAME_STATE = 1e-5
 
 
 @dataclass
@@ -90,9 +96,12 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     certifier = Certifier(model, update, found.places)
     last = _last_tokens(model, update, grown) if model.goal.autoregressive and outcome.complete else None
     for number, prefix in enumerate(grown):
-        certificate = certifier.check(list(prefix.tokens), prefix.start)
+        seen = certifier.states(prefix.tokens, prefix.start)
+        certificate = certifier.check(prefix.tokens, prefix.start, seen)
         # Without positions and without a first special token, a single token stands for any run of it.
         repeated = len(prefix.tokens) == 1 and not learned and not model.prefix
+        if goes_round(prefix.tokens, seen):
+            certificate = replace(certificate, strict=False)
         if model.goal.autoregressive:
             ending = last[number] if last is not None else None
             tokens = [*prefix.tokens, *([] if ending is None else [ending.token])]
@@ -109,6 +118,20 @@ def recover_decoder(model: TextModel, update: Update, budget: Budget, show: Call
     if model.goal.autoregressive and last is None and grown:
         outcome.reasons.append(Reason(kind="last-missing" if outcome.complete else "last-hidden"))
     return outcome
+
+
+def goes_round(tokens: Sequence[int], seen: Sequence[Tensor]) -> bool:
+    """Whether a sentence comes back to a state that it was in, so that nothing says how often it went round.
+
+    With attention to a window alone, what lies beyond it is forgotten, and a phrase that is said over and over looks
+    the same each time. Copies of the first token are no such case: later states tell how many there were.
+    """
+    first = next((n for n, token in enumerate(tokens) if token != tokens[0]), len(tokens)) - 1
+    same = torch.ones(len(tokens) - first, len(tokens) - first, dtype=torch.bool)
+    for states in seen:
+        own = states[first:].double().cpu()
+        same &= torch.cdist(own, own) < SAME_STATE * own.norm(dim=1, keepdim=True)
+    return bool(same.triu(diagonal=1).any())
 
 
 def states_of(grown: list[Prefix], learned: bool) -> Counter[tuple[int, tuple[int, ...]]]:

@@ -185,16 +185,20 @@ class Certifier:
         self.model = model
         self.spans = mixed_spans(model, update.tensors) if spans is None else spans
 
-    def check(self, tokens: list[int], start: int = 0) -> Certificate:
-        """The certificate of a sentence given with its special tokens; `start` is the position of the first."""
-        ids = torch.tensor([tokens], device=self.model.device)
+    def states(self, tokens: Sequence[int], start: int = 0) -> list[Tensor]:
+        """What the places see of a sentence, (tokens, width) each; `start` is the position of the first token."""
+        ids = torch.tensor([list(tokens)], device=self.model.device)
         where = {"position_ids": torch.arange(start, start + len(tokens), device=ids.device)[None]} if start else {}
         with torch.no_grad():
             probe = Probe(self.model, [part for part, _ in self.spans])
             seen = probe(input_ids=ids, mask=torch.ones_like(ids), **where) if self.spans else []
+        return [states[0] for states in seen]
+
+    def check(self, tokens: Sequence[int], start: int = 0, seen: Sequence[Tensor] | None = None) -> Certificate:
+        """The certificate of a sentence given with its special tokens; `seen` are its states, if they are known."""
         energy = threshold = chance = 0.0
-        for (_, span), states in zip(self.spans, seen, strict=True):
-            energy += float(span.distances(states[0]).square().mean())
-            threshold += float(span.limits(states[0]).square().mean())
+        for (_, span), states in zip(self.spans, self.states(tokens, start) if seen is None else seen, strict=True):
+            energy += float(span.distances(states).square().mean())
+            threshold += float(span.limits(states).square().mean())
             chance += len(span.complement) / span.width
         return Certificate(energy, threshold, 0 < threshold < STRICT * chance)
