@@ -43,6 +43,13 @@ def test_a_batch_is_not_taken_for_a_sentence(writer: TextModel) -> None:
     assert found.explained < ALONE_EXPLAINS
 
 
+@pytest.mark.parametrize("steps", [4, 12])
+def test_what_was_grown_is_given_when_the_time_is_over(writer: TextModel, steps: int) -> None:
+    update = Client(writer, defenses=["noise:sigma=1e-4"]).update(TEXTS[:1], secret=SECRET)
+    (found,) = attack(update, writer, "film", rounds=1, beams=4, length=24, budget=Budget(steps=steps))
+    assert found.sentences
+
+
 def test_what_a_draft_leaves_shows_the_wrong_token_and_the_right_one(writer: TextModel) -> None:
     update = Client(writer, defenses=["noise:sigma=1e-4"]).update(TEXTS[:1], secret=SECRET)
     (tokens,) = (tuple(ids) for ids in writer.tokenize(TEXTS[:1]))

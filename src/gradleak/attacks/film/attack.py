@@ -166,7 +166,9 @@ class Film(Attack):
         possible = [token for token in sorted({*bag, *loud}) if bool(model.text_tokens[token])]
         reading = SingleReading(attribution, gradient, possible, settings, budget, _show_in(progress, 0, model))
         found = reading.read(first[: min(options.groups, ALONE_FIRST)])
-        return found if found is not None and found.explained >= ALONE_EXPLAINS else None
+        # When the time is over there is nothing else to give.
+        enough = 0.0 if budget.over else ALONE_EXPLAINS
+        return found if found is not None and found.explained >= enough else None
 
     def _rounds(
         self,

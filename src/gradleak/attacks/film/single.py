@@ -70,6 +70,7 @@ class SingleReading:
         self.model = model = attribution.model
         self.attribution, self.noise = attribution, attribution.noise
         self._settings, self._budget, self._show = settings, budget, show
+        self._longest: Ids = ()  # of what was grown
         self._name = output_rows(model)
         self._rows = update.tensors[self._name].to(model.token_embedding)
         upper = tuple(f"{model.adapter.name_of(layer)}." for layer in model.adapter.layers[-LAYERS:])
@@ -88,8 +89,10 @@ class SingleReading:
     def read(self, first: Sequence[int]) -> Single | None:
         """The likeliest sentence, grown from some first tokens, the likeliest first; None if nothing shows one."""
         best, value = self._drafted(first) if self._signal > 0 else ((), float("-inf"))
-        if not best or self._budget.over:
-            return None
+        if not best:  # the time may be over before anything could be compared
+            return Single(self._longest, 0.0, False) if self._longest else None
+        if self._budget.over:  # the draft is what there is
+            return Single(best, self._explained(value), False)
         missing = self._missing(best)
         edits = deque([self._other_first, self._edited, self._other_end, self._regrown])
         if missing and best[0] not in missing:  # a wrong first token would stand out
@@ -144,7 +147,9 @@ class SingleReading:
             budget=self._budget,
             show=self._show,
         )
-        return self._cut(explaining_most(seen, COMPARED))
+        found = explaining_most(seen, COMPARED)
+        self._longest = max([self._longest, *found], key=len)
+        return self._cut(found)
 
     def _cut(self, sentences: Sequence[Ids]) -> list[Ids]:
         """Sentences without what follows their likeliest ends."""
