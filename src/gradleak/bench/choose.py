@@ -24,6 +24,7 @@ from gradleak.audits.run import AuditCase, ClientSide, audit_together, load_targ
 from gradleak.audits.spec import AuditSpec
 from gradleak.bench.choose_show import table
 from gradleak.bench.pages import fill_page
+from gradleak.bench.provenance import ABOUT, about
 from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.files import write_text
@@ -266,6 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = kept["rows"].setdefault(name, {})
         read = max(row.get("reading"), own.get("reading"), key=lambda each: 0 if each is None else each["trials"])
         row.update(own | ({} if read is None else {"reading": read}))
+    kept[ABOUT] = about(str(TABLES[given.table].common["model"]), given.data, before=kept)
     measure(given, kept)
     write_text(given.out, json.dumps(kept, indent=1) + "\n")
     if given.page is not None:

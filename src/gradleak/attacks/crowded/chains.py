@@ -269,6 +269,7 @@ class Chains:
             (rank // FEW, number, (*(int(guesses.bag[each]) for each in own), last))
             for number, own in enumerate(whole)
             for rank, last in enumerate(guesses.last_ones(own, self.ends)[:most])
+            if most > LAST_ONES or last in self.ends  # where ends do not show, only what looks like one
         ]
         tried = [own for *_, own in sorted(likely)]  # the likeliest last tokens of all ends first
         for start in range(0, len(tried), TOGETHER):

@@ -39,6 +39,8 @@ from gradleak.updates.update import Update
 PUBLIC, LONGEST = 100, 40
 # Public sentences after whose prefixes it is seen how much of a crowded update anything explains.
 PREFIXES = 12
+# The share of the time in which beginnings are gathered where nothing can be solved for.
+GATHERED = 0.6
 # How sure a sentence of a crowded update must be to be given without proof.
 GIVEN = 0.5
 # The share of the time that learning what evidence is worth may take.
@@ -200,7 +202,9 @@ class Soft(Attack):
 
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
         if attention_shows(model, gradient.tensors, content):
-            chains = Chains(model, gradient, content, length, budget, show)
+            # With more different tokens than dimensions it may lead nowhere, and time is kept for the other way.
+            own = budget if len(content) < model.width else budget.part(GATHERED)
+            chains = Chains(model, gradient, content, length, own, show)
             followed = chains.run(lambda so_far: keep(CrowdedRead().beside(so_far.proved)))
             proved = list(followed.proved)
             gradient = Update(followed.left, gradient.manifest)

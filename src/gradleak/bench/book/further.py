@@ -31,6 +31,7 @@ def further_forms(first: First) -> list[tuple[Callable[[Any], bool], Lines]]:
         (keyed("certificates.py"), _certificates),
         (keyed("table.py"), _families),
         (keyed("bench.contains"), _contains),
+        (keyed("bench.choose"), _defences),
         (keyed("measure_dp_check.py"), _privacy),
     ]
 
@@ -235,6 +236,35 @@ def _contains(kept: Kept) -> Iterable[Line]:
                 "seconds": seconds(cells),
             },
         )
+
+
+def _defences(kept: Kept) -> Iterable[Line]:
+    rows = kept.content["rows"]
+    for name in kept.content["order"]:
+        row = rows.get(name, {})
+        read, asked = row.get("reading"), row.get("candidates")
+        if read is None and asked is None:
+            continue
+        yield Line(
+            page="defences",
+            file=kept.file,
+            values={
+                "model": kept.model,
+                "corpus": corpus(kept.data),
+                "client or defence": f"`{name}`" if ":" in name else name,
+                "ROUGE-L of `auto`": "" if read is None else _spread(read["rouge_l"]),
+                "control": "" if read is None else _spread(read["control"]),
+                "audits (cut)": "" if read is None else f"{read['trials']} ({read['cut']})",
+                "candidates confirmed, %": "" if asked is None else _spread(asked.get("confirmed")),
+                "AUC of candidates": "" if asked is None else _spread(asked["auc"], ".2f"),
+            },
+        )
+
+
+def _spread(value: Mapping[str, float] | None, form: str = ".0f") -> str:
+    if value is None:
+        return ""
+    return f"{value['mean']:{form}} [{value['low']:{form}}, {value['high']:{form}}]"
 
 
 def _privacy(kept: Kept) -> Iterable[Line]:

@@ -46,6 +46,7 @@ PAGES: dict[str, Page] = {
     "partial": Page("Parts of a model", "partial.md", "Recipes of the partial-gradients paper, line by line."),
     "lti": Page("Learning To Invert", "lti.md", "Recipes of the Learning To Invert paper, line by line."),
     "contains": Page("Candidates", "contains.md", "Which of a list of sentences were in an update."),
+    "defences": Page("Defences", "choose-a-defence.md", "What is read under each, by reading and by candidates."),
     "images": Page("Images", "vision.md", "Single images of published shapes of vision models."),
     "certificates": Page(
         "Certificates",
