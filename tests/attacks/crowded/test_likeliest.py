@@ -57,6 +57,17 @@ def test_a_direction_that_is_wrong_is_noticed(seed: int) -> None:
     assert len(found.known) < len(directions)
 
 
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_token_that_is_missing_is_missed(seed: int) -> None:
+    inputs, rows, directions = made_up(seed)
+    found = Likeliest(inputs[:-1], inputs.T @ rows, torch.ones(TOKENS - 1), SHAPE)
+    found.narrow(directions)
+    strangers = torch.randn(50, DIMENSIONS, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
+    more = found.missed(torch.cat([strangers, inputs[-1:]]))
+    assert int(more.argmax()) == 50
+
+
 def test_beginnings_are_gathered_and_none_is_wrong() -> None:
     """Twelve sentences of more different tokens than the model has dimensions."""
     model = tiny_model("llama", "causal-lm", layers=3, width=128)

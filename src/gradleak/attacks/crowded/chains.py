@@ -35,8 +35,9 @@ from gradleak.updates.update import Update
 BETWEEN, FOLLOWED, AFTER = 8, 24, 12
 # Of these beginnings so many are also tried with any token between.
 WIDELY = 8
-# The same while beginnings are still gathered.
-NEARBY = 3, 3
+# Tokens between, and beginnings tried so, while beginnings are still gathered; and how often tokens that seem to be
+# missing are added meanwhile.
+NEARBY, WIDENED = (3, 3), 2
 # Ends of one beginning that are tried, last tokens of each, few of each at a time, and sentences that are compared
 # with the update together.
 ENDS, LAST, FEW, TOGETHER = 4, 24, 3, 6
@@ -181,10 +182,7 @@ class Chains:
             return _View(attended, coefficients, _longest(begun) + self._openings(attended))
         gathering = self._gathered(rest)
         attended = gathering.attended
-        self._anchors = {
-            attended.tokens[last]: tuple(attended.tokens[number] for number in own)
-            for last, own in gathering.known.items()
-        }
+        self._anchors = gathering.found
         query = model.adapter.parts[0]["query"]
         misfits = (MISFITS * gathering.queries.off.sqrt()).clamp(MISFIT, MOST_MISFIT)
         coefficients = Coefficients(model, found.left, attended.tokens, query, gathering.queries.of, misfits)
@@ -196,16 +194,22 @@ class Chains:
         model, bag = self.model, torch.tensor(self.found.bag, device=self.model.device)
         first = model.prefix[-1:] or beginnings(model, bag)
         gathering = Gathering(model, rest, self.found.bag, self.length, first, self.budget)
-        attended, numbers = gathering.attended, gathering.numbers
-        new = {
-            numbers[last]: tuple(map(numbers.__getitem__, own))
-            for last, own in self._anchors.items()
-            if set(own) <= set(numbers)
-        }
+        gathering.run(_numbered(gathering.numbers, self._anchors))
+        for _ in range(WIDENED):
+            # A token that was read and is not among the candidates spoils the equations of all others.
+            missed = gathering.missed()
+            if not missed or self.budget.over:
+                break
+            anchors = gathering.found
+            candidates = [*gathering.numbers, *missed]
+            gathering = Gathering(model, rest, candidates, self.length, first, self.budget, wider=1.0)
+            gathering.run(_numbered(gathering.numbers, anchors))
+        attended, new = gathering.attended, dict[int, tuple[int, ...]]()
         guesses = Guesses(model, rest, attended.tokens)
         tried: set[tuple[int, ...]] = set()
         for _ in range(ROUNDS):
-            gathering.run(new)
+            if new:
+                gathering.run(new)
             if not gathering.good:
                 break
             waiting = [own for own in gathering.beginnings if own not in tried]
@@ -361,6 +365,15 @@ class GuessedOn:
         return [
             (*beams[row], number) for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)
         ], order.values
+
+
+def _numbered(numbers: Mapping[int, int], anchors: Mapping[int, Tokens]) -> dict[int, tuple[int, ...]]:
+    """Beginnings by their last tokens, as numbers of candidates, if all of their tokens are among these."""
+    return {
+        numbers[last]: tuple(numbers[token] for token in own)
+        for last, own in anchors.items()
+        if all(token in numbers for token in own)
+    }
 
 
 def _longest(begun: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from gradleak.attacks.crowded.attended import LEFT_OVER, Attended, Backs
 from gradleak.attacks.crowded.likeliest import GOOD, Likeliest
 from gradleak.attacks.evidence.rows import leverages
+from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -30,8 +31,11 @@ ALLOWED = 3.0
 NOTHING = 1e-7
 # Candidates for every token that was found: some that were there stand out less than others that were not.
 WIDER = 1.4
+# How much more than expected the gradient must have along a token for it to be missing among the candidates, and how
+# many such tokens are added at most.
+MISSED, MOST_MISSED = 2.0, 12
 # Without new beginnings solving again goes on while it makes what is wrong so much less.
-SETTLED = 0.7
+SETTLED = 0.9
 # Rounds of finding beginnings and solving again.
 ROUNDS = 16
 
@@ -49,9 +53,10 @@ class Gathering:
         length: int,
         first: Iterable[int],
         budget: Budget,
+        wider: float = WIDER,
     ) -> None:
         self.model, self.budget = model, budget
-        tokens, sizes = candidates(model, gradient.tensors, bag)
+        tokens, sizes = candidates(model, gradient.tensors, bag, wider)
         self.attended = Attended(model, gradient.tensors, tokens, length)
         query, _ = self.attended.gradients
         self.queries = Likeliest(self.attended.inputs, query, sizes, self.attended.shape)
@@ -68,6 +73,12 @@ class Gathering:
         return sorted(every - within)
 
     @property
+    def found(self) -> dict[int, tuple[int, ...]]:
+        """All beginnings that are known, as tokens, by the last of each."""
+        tokens = self.attended.tokens
+        return {tokens[last]: tuple(tokens[number] for number in own) for last, own in self.known.items()}
+
+    @property
     def good(self) -> bool:
         """Whether most is known well enough to follow beginnings."""
         return float(self.queries.off.median()) < GOOD
@@ -75,14 +86,37 @@ class Gathering:
     def run(self, new: Mapping[int, Numbers]) -> None:
         """Find all beginnings that show, besides these, by the last token of each."""
         for _ in range(ROUNDS):
-            before = float(self.queries.off.median())
             if new or self.known:
                 self._narrow(new)
             if self.budget.over:
                 break
             new = self._shown()
-            if not new and float(self.queries.off.median()) > SETTLED * before:
+            if not new and not self._settled():
+                new = self._shown()
+            if not new:
                 break
+
+    def _settled(self) -> bool:
+        """Solve again while that makes what is wrong much less; whether it did not at all."""
+        first = before = float(self.queries.off.median())
+        for _ in range(ROUNDS if self.known else 0):
+            if self.budget.over:
+                break
+            self._narrow({})
+            now = float(self.queries.off.median())
+            if now > SETTLED * before:
+                break
+            before = now
+        return before == first
+
+    def missed(self) -> list[int]:
+        """Tokens of the vocabulary that are not among the candidates and seem to have been read."""
+        among = self.model.text_tokens.clone()
+        among[list(self.numbers)] = False
+        others = among.nonzero()[:, 0]
+        more = self.queries.missed(first_inputs(self.model, others, 1)[:, 0].double())
+        most = more.topk(min(MOST_MISSED, len(more)))
+        return others[most.indices[most.values > MISSED]].tolist()
 
     def _narrow(self, new: Mapping[int, Numbers]) -> None:
         """Let beginnings say in which directions their last tokens can have got something back."""
@@ -159,7 +193,9 @@ class Gathering:
         return torch.as_tensor(left).square() * width / max(1, width - max(1, explained))
 
 
-def candidates(model: TextModel, tensors: Mapping[str, Tensor], bag: Sequence[int]) -> tuple[list[int], Tensor]:
+def candidates(
+    model: TextModel, tensors: Mapping[str, Tensor], bag: Sequence[int], wider: float
+) -> tuple[list[int], Tensor]:
     """Tokens that may have been read, and how large each is at first.
 
     Of a table that is the output layer too rows stand out by and by; more are taken than were found.
@@ -170,6 +206,6 @@ def candidates(model: TextModel, tensors: Mapping[str, Tensor], bag: Sequence[in
         tokens = sorted(bag)
         return tokens, torch.ones(len(tokens), device=model.device)
     levers = leverages(table) * model.text_tokens
-    wide = set(levers.topk(min(len(levers), int(WIDER * len(bag)))).indices.tolist())
+    wide = set(levers.topk(min(len(levers), int(wider * len(bag)))).indices.tolist())
     tokens = sorted(wide.union(bag))
     return tokens, levers[tokens].clamp_min(1e-3)

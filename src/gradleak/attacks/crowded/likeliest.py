@@ -68,6 +68,14 @@ class Likeliest:
         scaled = (gradient.unflatten(1, self.shape) / self._scale).flatten(1)
         return self._unscaled(self._solved(scaled))
 
+    def missed(self, others: Tensor) -> Tensor:
+        """How much more the gradient has along what other tokens are read as than these tokens would explain.
+
+        About 1 of a token that was not there, more of one that was and is not among these.
+        """
+        seen, usual = (self._dual(each) for each in (self._gradient, self.inputs.T @ self._made_up()))
+        return (others @ seen).square().sum(dim=1) / (others @ usual).square().sum(dim=1).clamp_min(1e-300)
+
     def narrow(self, directions: dict[int, Tensor]) -> None:
         """Leave only these open to some tokens, an orthonormal basis (groups, numbers, directions), and solve again.
 
@@ -108,11 +116,18 @@ class Likeliest:
         if not packed.tokens:
             reached = (self.inputs * torch.cholesky_solve(self.inputs.T, self._spread).T).sum(dim=1)
             return self._sizes * (1 - self._sizes * reached).clamp_min(0)
-        # Seen on a made-up gradient with these sizes, of which the answer is known.
-        drawn = torch.randn(self._rows.shape, generator=self._draws, dtype=self._rows.dtype).to(self._rows.device)
-        made_up = self._sizes.sqrt()[:, None] * drawn
-        made_up[packed.tokens] = self._open_sizes.sqrt()[:, None] * packed.inside(drawn)
+        # Seen on a made-up gradient, of which the answer is known.
+        made_up = self._made_up()
         return (self._solved(self.inputs.T @ made_up) - made_up).square().mean(dim=1)
+
+    def _made_up(self) -> Tensor:
+        """Rows with the sizes and directions that the last solution assumed."""
+        packed, (sizes, open_sizes) = self._packed, self._solved_sizes
+        drawn = torch.randn(self._rows.shape, generator=self._draws, dtype=self._rows.dtype).to(self._rows.device)
+        rows = sizes.sqrt()[:, None] * drawn
+        if packed.tokens:
+            rows[packed.tokens] = open_sizes.sqrt()[:, None] * packed.inside(drawn)
+        return rows
 
     def _factorise(self) -> None:
         """What every solution with these sizes and directions needs."""
@@ -139,6 +154,16 @@ class Likeliest:
     def _solved(self, gradient: Tensor) -> Tensor:
         """The likeliest rows of a gradient, scaled as this one."""
         packed, (sizes, open_sizes) = self._packed, self._solved_sizes
+        rows = self.inputs @ self._dual(gradient)
+        answer = sizes[:, None] * rows
+        if packed.tokens:
+            both = packed.inside(rows) + ROUNDING * rows[packed.tokens]
+            answer[packed.tokens] = open_sizes[:, None] * both
+        return answer
+
+    def _dual(self, gradient: Tensor) -> Tensor:
+        """A gradient divided by what the sizes and directions let expect of it."""
+        packed, (_, open_sizes) = self._packed, self._solved_sizes
         dual = torch.cholesky_solve(gradient, self._spread)
         if packed.tokens:
             _, heads, numbers = self.shape
@@ -153,12 +178,7 @@ class Likeliest:
                     dual[:, columns] -= self._to_known @ moved.index_add_(
                         0, packed.owners, along[:, None] * directions
                     )
-        rows = self.inputs @ dual
-        answer = sizes[:, None] * rows
-        if packed.tokens:
-            both = packed.inside(rows) + ROUNDING * rows[packed.tokens]
-            answer[packed.tokens] = open_sizes[:, None] * both
-        return answer
+        return dual
 
     def _strays(self) -> set[int]:
         """Tokens that have most outside the directions that are open to them, if that is much."""
