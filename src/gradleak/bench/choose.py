@@ -193,7 +193,7 @@ def command(spec: AuditSpec) -> str:
     """The audit of a row as a user gives it.
 
     >>> command(AuditSpec(model="minilm", defenses=("sign",), options={"steps": 50}))
-    'gradleak audit --model minilm -o steps=50 --defense sign'
+    'gradleak audit --model minilm --defense sign -o steps=50'
     """
     flags = {"options": "-o", "defenses": "--defense"}
     words = ["gradleak", "audit"]

@@ -186,7 +186,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     >>> print(table(["a", "b"], [["1", "x | y"]]))
     | a | b |
     |---|---|
-    | 1 | x \\\\| y |
+    | 1 | x \\| y |
     """
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
     head, *body = [f"| {' | '.join(row)} |" for row in escaped]
