@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.crowded.attended import Attended
-from gradleak.attacks.crowded.evidence import GUESS, compared
-from gradleak.attacks.crowded.gathering import Gathering
+from gradleak.attacks.crowded.gathering import Gathering, longest
+from gradleak.attacks.crowded.guesses import Guesses
 from gradleak.attacks.exact.decoders import recover_decoder
-from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.sentence_bounds import end_tokens
 from gradleak.attacks.soft.coefficients import LEAST_TOKENS, MISFIT, Coefficients
 from gradleak.attacks.soft.reading import beginnings, remaining, without
@@ -31,10 +30,9 @@ from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
-# Tokens between two that occur once, at most; beginnings that are followed at a time, and tokens tried after each.
-BETWEEN, FOLLOWED, AFTER = 8, 24, 12
-# Of these beginnings so many are also tried with any token between.
-WIDELY = 8
+# Tokens between two that occur once, at most; and of the likeliest beginnings up to there, so many are also tried
+# with any token between.
+BETWEEN, WIDELY = 8, 8
 # Tokens between, and beginnings tried so, while beginnings are still gathered; and how often tokens that seem to be
 # missing are added meanwhile.
 NEARBY, WIDENED = (3, 3), 2
@@ -176,10 +174,8 @@ class Chains:
             attended = Attended(model, found.left, found.bag, self.length)
             coefficients = Coefficients(model, found.left, found.bag)
             numbers = {token: number for number, token in enumerate(found.bag)}
-            begun = [
-                tuple(map(numbers.__getitem__, own)) for own in self._anchors.values() if set(own) <= set(numbers)
-            ]
-            return _View(attended, coefficients, _longest(begun) + self._openings(attended))
+            begun = longest(_numbered(numbers, self._anchors).values())
+            return _View(attended, coefficients, begun + self._openings(attended))
         gathering = self._gathered(rest)
         attended = gathering.attended
         self._anchors = gathering.found
@@ -240,8 +236,8 @@ class Chains:
         attended: Attended,
         guesses: Guesses,
         sentence: tuple[int, ...],
-        between: int = BETWEEN,
-        widely: int = WIDELY,
+        between: int,
+        widely: int,
     ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """A beginning up to the next token that occurs once, in all ways that pass; else whole ones, likeliest first.
 
@@ -319,54 +315,6 @@ class _View:
     first: list[tuple[int, ...]] = field(default_factory=list)
 
 
-class Guesses:
-    """What may come next, by the language model and by the shares of an update that tokens explain."""
-
-    def __init__(self, model: TextModel, update: Update, bag: Sequence[int]) -> None:
-        self.model, self.attribution = model, Attribution(model, update, noise=0.0)
-        self.bag = torch.tensor(list(bag), device=model.device)
-
-    def begin(self, sentence: tuple[int, ...]) -> GuessedOn:
-        """A reading that has read a beginning."""
-        return GuessedOn(self, sentence)
-
-    def values(self, plain: Tensor, moved: Tensor, bag: Tensor) -> Tensor:
-        """What speaks for each token of a bag after states, (rows, bag)."""
-        log_probs, shares = compared(self.attribution, plain, moved, bag)
-        return log_probs + GUESS * shares if self.attribution.unit else log_probs
-
-    @torch.no_grad()
-    def last_ones(self, sentence: tuple[int, ...], usual: Sequence[int]) -> list[int]:
-        """The tokens that a sentence may end with, likeliest first: those of the bag, and usual ones."""
-        bag = torch.tensor(sorted({*self.bag.tolist(), *usual}), device=self.bag.device)
-        plain, moved = self.attribution.reading().states(self.bag[list(sentence)][None])
-        return [int(bag[n]) for n in self.values(plain[:, -1], moved[:, -1], bag)[0].argsort(descending=True)]
-
-
-class GuessedOn:
-    """Beginnings that are read on token by token."""
-
-    def __init__(self, guesses: Guesses, sentence: tuple[int, ...]) -> None:
-        self.guesses, self._reading = guesses, guesses.attribution.reading()
-        self._unread = guesses.bag[list(sentence)][None]
-
-    @torch.no_grad()
-    def grown(self, beams: Sequence[tuple[int, ...]], scores: Tensor) -> tuple[list[tuple[int, ...]], Tensor]:
-        """The likeliest beginnings that are a token longer, and what speaks for each."""
-        plain, moved = self._reading.states(self._unread)
-        values = self.guesses.values(plain[:, -1], moved[:, -1], self.guesses.bag)
-        best = values.topk(min(AFTER, values.shape[1]), dim=1)
-        totals = (scores[:, None].to(best.values) + best.values - best.values[:, :1].mean()).flatten()
-        order = totals.topk(min(FOLLOWED, len(totals)))
-        rows, places = order.indices // best.values.shape[1], order.indices % best.values.shape[1]
-        numbers = best.indices[rows, places]
-        self._reading.keep(rows)
-        self._unread = self.guesses.bag[numbers][:, None]
-        return [
-            (*beams[row], number) for row, number in zip(rows.tolist(), numbers.tolist(), strict=True)
-        ], order.values
-
-
 def _numbered(numbers: Mapping[int, int], anchors: Mapping[int, Tokens]) -> dict[int, tuple[int, ...]]:
     """Beginnings by their last tokens, as numbers of candidates, if all of their tokens are among these."""
     return {
@@ -374,12 +322,6 @@ def _numbered(numbers: Mapping[int, int], anchors: Mapping[int, Tokens]) -> dict
         for last, own in anchors.items()
         if all(token in numbers for token in own)
     }
-
-
-def _longest(begun: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Of beginnings those that no other goes on."""
-    within = {own[:size] for own in begun for size in range(1, len(own))}
-    return [own for own in begun if own not in within]
 
 
 def present_tokens(model: TextModel, span: Span, budget: Budget) -> list[int]:

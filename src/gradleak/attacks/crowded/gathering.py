@@ -8,7 +8,7 @@ can have come back in a few directions only, so that all others are known better
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -68,9 +68,7 @@ class Gathering:
     @property
     def beginnings(self) -> list[Numbers]:
         """The longest beginnings that were found."""
-        every = set(self.known.values())
-        within = {own[:size] for own in every for size in range(1, len(own))}
-        return sorted(every - within)
+        return longest(self.known.values())
 
     @property
     def found(self) -> dict[int, tuple[int, ...]]:
@@ -191,6 +189,16 @@ class Gathering:
         """What is left over for each direction that a beginning does not explain, relative to all."""
         width = self.attended.width
         return torch.as_tensor(left).square() * width / max(1, width - max(1, explained))
+
+
+def longest(begun: Collection[Numbers]) -> list[Numbers]:
+    """Of beginnings those that no other goes on.
+
+    >>> longest([(1, 2), (1, 2, 3), (4, 5)])
+    [(1, 2, 3), (4, 5)]
+    """
+    within = {own[:size] for own in begun for size in range(1, len(own))}
+    return sorted(set(begun) - within)
 
 
 def candidates(

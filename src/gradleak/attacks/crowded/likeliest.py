@@ -95,7 +95,7 @@ class Likeliest:
         if list(self._open) != self._packed.tokens:
             self._packed = _Packed(self._open, self.shape)
             inside = self._packed.inside(self._rows)
-            self._open_sizes = (inside.square().mean(dim=1) / self._packed.shares).clamp_min(1e-30)
+            self._open_sizes = (inside.square().mean(dim=1) / self._packed.shares.to(inside)).clamp_min(1e-30)
         packed, known = self._packed, self._packed.tokens
         self._factorise()
         self._rows = self._solved(self._gradient)
@@ -203,8 +203,9 @@ class _Packed:
         self.shares = torch.zeros(0, dtype=torch.float64)
         if not bases:
             return
-        counts = torch.tensor([basis.shape[2] for basis in bases.values()])
-        self.owners = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        device = next(iter(bases.values())).device
+        counts = torch.tensor([basis.shape[2] for basis in bases.values()], device=device)
+        self.owners = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
         self.directions = [torch.cat([basis[group].T for basis in bases.values()]) for group in range(shape[0])]
         self.shares = counts.to(self.directions[0]) / shape[2]
         most = int(counts.max())

@@ -93,7 +93,8 @@ class Coefficients:
             ids = torch.tensor(list(tokens), device=model.device)
             solve = torch.linalg.pinv(first_inputs(model, ids, 1)[:, 0].double().T).__matmul__
         self._solve = solve
-        self._misfits = torch.full((len(tokens),), MISFIT, dtype=torch.float64) if misfits is None else misfits
+        same = torch.full((len(tokens),), MISFIT, dtype=torch.float64, device=model.device)
+        self._misfits = same if misfits is None else misfits
         self._modules = [_owner(model, name) for name in self.names]
         self.update = self.of(tensors)
 
