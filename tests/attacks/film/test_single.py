@@ -11,11 +11,15 @@ from gradleak.attacks.evidence.rows import rows_above_noise
 from gradleak.attacks.film.attack import ALONE_EXPLAINS
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.film.beam import BeamSettings, Grown
-from gradleak.attacks.film.single import SingleReading, explaining_most
+from gradleak.attacks.film.single import Single, SingleReading, explaining_most
 from gradleak.core.budget import Budget
 from gradleak.core.secret import Secret
 
 SECRET = Secret(bytes(32))
+
+
+def _nowhere(found: object) -> None:
+    """Keeps nothing and shows nothing."""
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -36,9 +40,13 @@ def test_a_batch_is_not_taken_for_a_sentence(writer: TextModel) -> None:
     update = Client(writer, defenses=["noise:sigma=1e-4"]).update(TEXTS[:2], secret=SECRET)
     (tokens,) = writer.tokenize(TEXTS[:1])
     settings = BeamSettings(beams=4, repeat=0, length=16)
-    reading = SingleReading(Attribution(writer, update), update, tokens, settings, Budget(), lambda tokens: None)
+    kept: list[Single] = []
+    reading = SingleReading(Attribution(writer, update), update, tokens, settings, Budget(), _nowhere, kept.append)
     found = reading.read(tokens[:1])
     assert found is not None
+    # Whoever is stopped from outside has the best so far.
+    assert kept[-1] == found
+    assert [each.explained for each in kept] == sorted(each.explained for each in kept)
     assert not found.whole
     assert found.explained < ALONE_EXPLAINS
 
@@ -55,7 +63,7 @@ def test_what_a_draft_leaves_shows_the_wrong_token_and_the_right_one(writer: Tex
     (tokens,) = (tuple(ids) for ids in writer.tokenize(TEXTS[:1]))
     settings = BeamSettings(beams=4, repeat=0, length=16)
     bag = range(len(writer.token_embedding))
-    reading = SingleReading(Attribution(writer, update), update, bag, settings, Budget(), lambda tokens: None)
+    reading = SingleReading(Attribution(writer, update), update, bag, settings, Budget(), _nowhere, _nowhere)
     mended = [
         tokens in reading._edited((*tokens[:place], tokens[1], *tokens[place + 1 :]), [])
         for place in range(2, len(tokens))

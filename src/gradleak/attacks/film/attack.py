@@ -105,13 +105,14 @@ class Film(Attack):
         (update,), (seed,), progress = updates, context.seeds, context.progress
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", self.options.rounds, "rounds")
         generator = torch.Generator().manual_seed(seed)
-        written = self._write(as_gradient(update, model), model, generator, context.budget, progress)
+        written = self._write(as_gradient(update, model), model, generator, context)
         progress.end()
         return [written]
 
     def _write(
-        self, gradient: Update, model: TextModel, generator: torch.Generator, budget: Budget, progress: Progress
+        self, gradient: Update, model: TextModel, generator: torch.Generator, context: AttackContext
     ) -> Reconstruction:
+        budget, progress = context.budget, context.progress
         tokens = tokens_of(model, gradient, self.options.rule, self.options.spans, budget)
         content = [token for token in model.content(list(tokens.scores)) if bool(model.text_tokens[token])]
         attribution = Attribution(model, gradient) if self.options.score == "explained" else None
@@ -126,11 +127,24 @@ class Film(Attack):
         # An expected end leaves hardly a trace, so ends are always tried.
         ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
         bag = torch.tensor(sorted({*content, *ends}), device=model.device)
-        alone = self._alone(attribution, gradient, content, _never_predicted(first, tokens.counts), budget, progress)
+
+        def as_alone(found: Single) -> Reconstruction:
+            known, own = tokens, content
+            if found.whole:  # then the tokens are known too
+                known, own = Tokens.of(found.tokens), model.content(sorted(set(found.tokens)))
+            return _reconstruction(model, known, own, [(found.tokens, found.explained)], budget)
+
+        alone = self._alone(
+            attribution,
+            gradient,
+            content,
+            _never_predicted(first, tokens.counts),
+            budget,
+            progress,
+            lambda found: context.keep(0, as_alone(found)),
+        )
         if alone is not None:
-            if alone.whole:  # then the tokens are known too
-                tokens, content = Tokens.of(alone.tokens), model.content(sorted(set(alone.tokens)))
-            return _reconstruction(model, tokens, content, [(alone.tokens, alone.explained)], budget)
+            return as_alone(alone)
         grown = self._rounds(model, attribution, bag, first, tokens.counts, budget, progress)
         if attribution is None:
             judged = self._by_prior(model, grown, content, generator)
@@ -146,6 +160,7 @@ class Film(Attack):
         first: Sequence[int],
         budget: Budget,
         progress: Progress,
+        keep: Callable[[Single], None],
     ) -> Single | None:
         """The sentence behind a noisy update, if it explains enough of it to have made it alone."""
         if attribution is None or not attribution.noise or gradient.known.size not in (None, 1):
@@ -164,7 +179,7 @@ class Film(Attack):
         )
         loud = loudest_rows(gradient.tensors[output_rows(model)], ALONE_TOKENS).tolist()
         possible = [token for token in sorted({*bag, *loud}) if bool(model.text_tokens[token])]
-        reading = SingleReading(attribution, gradient, possible, settings, budget, _show_in(progress, 0, model))
+        reading = SingleReading(attribution, gradient, possible, settings, budget, _show_in(progress, 0, model), keep)
         found = reading.read(first[: min(options.groups, ALONE_FIRST)])
         # When the time is over there is nothing else to give.
         enough = 0.0 if budget.over else ALONE_EXPLAINS

@@ -54,6 +54,9 @@ class Single:
     whole: bool
 
 
+Keep = Callable[[Single], None]
+
+
 class SingleReading:
     """Reads an update with noise as that of a single sentence."""
 
@@ -65,11 +68,12 @@ class SingleReading:
         settings: BeamSettings,
         budget: Budget,
         show: Show,
+        keep: Keep,
     ) -> None:
-        """`bag` are tokens that may be in the sentence, all of them if possible."""
+        """`bag` are tokens that may be in the sentence, all of them if possible; `keep` gets the best so far."""
         self.model = model = attribution.model
         self.attribution, self.noise = attribution, attribution.noise
-        self._settings, self._budget, self._show = settings, budget, show
+        self._settings, self._budget, self._show, self._keep = settings, budget, show, keep
         self._longest: Ids = ()  # of what was grown
         self._name = output_rows(model)
         self._rows = update.tensors[self._name].to(model.token_embedding)
@@ -109,6 +113,7 @@ class SingleReading:
             in_vain += 1
             if better > value:
                 best, value, missing, in_vain = candidate, better, self._missing(candidate), 0
+                self._keep(Single(best, self._explained(value), not missing))
             else:
                 edits.rotate(-1)
         return Single(best, self._explained(value), not missing)
@@ -127,13 +132,14 @@ class SingleReading:
                 break
             if own > value:
                 best, value = draft, own
+                self._keep(Single(best, self._explained(value), False))
             if self._explained(value) > DRAFT or self._budget.over:
                 break
         return best, value
 
     def _explained(self, value: float) -> float:
-        """The share of what is not noise that a sentence with this likelihood explains, 1 at most."""
-        return min(1.0, 2 * self.noise**2 * value / self._signal)
+        """The share of what is not noise that a sentence with this likelihood explains, from 0 to 1."""
+        return max(0.0, min(1.0, 2 * self.noise**2 * value / self._signal))
 
     def _grown(self, opening: Grown) -> list[Ids]:
         """The sentences of a search whose tokens explain most, each cut where it is likeliest."""
