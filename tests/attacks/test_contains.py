@@ -67,16 +67,19 @@ def test_members_stand_out_on_every_family(tiny: TextModel, rule: str) -> None:
 
 @pytest.mark.parametrize("task", ["classification", "causal-lm"])
 def test_rates_hold_for_sentences_that_were_not_in(task: str) -> None:
-    """Pooled over six updates, since twenty sentences of one say little; public text is of the same kind."""
-    model, rates = tiny_model("gpt2", task), []
-    for seed in range(6):
+    """Pooled over six updates, since sixty sentences of one say little; public text is of the same kind.
+
+    A rate is off by the sentences that are asked about and by the public ones that it is counted on.
+    """
+    model, rates, updates, references = tiny_model("gpt2", task), [], 6, 100
+    for seed in range(updates):
         texts = random.Random(seed).sample(TEXTS, len(TEXTS))
         labels = [1] * 4 if task == "classification" else None
         update = Client(model, client="fedavg:epochs=2,batch=2,lr=1e-3").update(texts[:4], labels)
-        found = contains(update, model, texts[:64], public=texts[64:], references=100, seed=seed)
+        found = contains(update, model, texts[:64], public=texts[64:], references=references, seed=seed)
         rates += [each.false_alarm_rate or 0.0 for each in found.candidates[4:]]
     for level in (0.02, 0.1, 0.3):
-        error = (level * (1 - level) / len(rates)) ** 0.5
+        error = (level * (1 - level) * (1 / len(rates) + 1 / (updates * references))) ** 0.5
         assert abs(sum(rate <= level for rate in rates) / len(rates) - level) < 4 * error
 
 

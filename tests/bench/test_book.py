@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gradleak.bench.book import curves
 from gradleak.bench.book.__main__ import CLAIMS, book, kept_files
 from gradleak.bench.book.lines import lines_of
 from gradleak.bench.book.pages import PAGES, VERDICTS
@@ -24,6 +25,10 @@ def test_pages_are_those_of_the_files():
         assert (DOCS / "book" / f"{name}.md").read_text(encoding="utf-8") == text, (
             f"docs/book/{name}.md is not what the files say: run python -m gradleak.bench.book"
         )
+
+
+def test_the_figure_is_that_of_the_files():
+    assert (DOCS / curves.FIGURE).read_text(encoding="utf-8") == curves.figure(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)

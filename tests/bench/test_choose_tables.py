@@ -1,6 +1,7 @@
 """The tables of the guide: made of measured rows alone, and the same on the page as in the files."""
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_a_row_on_a_tiny_model():
     assert (read["trials"], read["cut"]) == (3, 0)
     assert asked["auc"]["mean"] > 0.9
     assert asked["members"] == 3
-    assert bench.candidates(noisy)["auc"]["mean"] < 0.9
+    # Three sentences are told from the others by chance at times, so those of several seeds are taken together.
+    assert statistics.mean(bench.candidates(noisy.with_(seed=seed))["auc"]["mean"] for seed in range(5, 10)) < 0.9
     assert bench.ceilings(plain) == []
     assert bench.ceilings(noisy)[0]["success"] < 0.01
 

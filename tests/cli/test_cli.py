@@ -55,6 +55,25 @@ def captured(tmp_path_factory, folder):
     return out
 
 
+def test_threads_that_wait_give_their_core_away():
+    """Which must be said before torch is loaded."""
+    code = """if True:
+        import os, sys
+        from gradleak.cli import main
+        sys.argv = ["gradleak", "--version"]
+        try:
+            main()
+        except SystemExit:
+            print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+        """
+    elsewhere = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for environment, policy in ((elsewhere, "PASSIVE"), ({**elsewhere, "OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
+        )
+        assert done.stdout.splitlines()[-1] == f"{policy} False", done.stderr
+
+
 def test_version_and_listings_are_quick_and_complete():
     assert started("--version").stdout.startswith("gradleak 0.")
     assert "lamp-cos" in run("attacks").out

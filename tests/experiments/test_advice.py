@@ -48,7 +48,11 @@ def test_a_price_that_is_not_known_is_said_to_be_so():
         ([NONE, point("a", HIDDEN, cost=DEAR), point("b", HIDDEN), point("c", LOWERED)], "Use b:", "0.5 points"),
         # down to the control, but the cost is not clear or too high
         ([NONE, point("a", HIDDEN, cost=VAGUE)], "Repeat with more seeds", "not clearly within 2.0 points"),
-        ([NONE, point("a", HIDDEN, cost=DEAR)], "The cheapest setting", "more than the 2.0 allowed"),
+        ([NONE, point("a", HIDDEN, cost=DEAR)], "The cheapest setting that", "more than the 2.0 allowed"),
+        (  # of one seed nothing is clear
+            [NONE, point("a", HIDDEN, cost=(29.5, -100, 100))],
+            "The cheapest setting that helps enough seems dear", "not clearly more than the 2.0 allowed",
+        ),
         (
             [NONE, *(point("abc"[i], HIDDEN, cost=(at, at - 2, at + 2)) for i, at in enumerate((10, 9, 20)))],
             "All settings that help enough are dear: a and b bring", "for 9.0 to 10.0 points of accuracy",

@@ -65,6 +65,13 @@ def test_the_kind_that_had_less_time_is_next(long, tmp_path):
     assert ordered(long, tmp_path / "b", ("untrained", "training"))[0].startswith("exact")
 
 
+def test_a_seed_of_every_setting_comes_before_the_next_of_any(long, tmp_path):
+    """All seeds of the undefended one used to come first: a short run had nothing to compare them with."""
+    names = [name for name in ordered(long, tmp_path, ("nothing",)) if name.startswith("training")]
+    assert [name.split()[-1] for name in names] == ["s0"] * 3 + ["s1"] * 3
+    assert [names[0], names[3]] == ["training none s0", "training none s1"]
+
+
 def test_what_is_hopeless_waits_for_the_others(long, tmp_path):
     """As much is read with frozen embeddings as without: its trainings come last, though listed before noise."""
     result, _ = long

@@ -15,6 +15,7 @@ from gradleak.bench.provenance import missing
 from gradleak.bench.recipes import compact
 from gradleak.core.budget import Budget
 from gradleak.data.corpora import DATASETS, IMAGE_DATASETS
+from gradleak.data.published import published_order
 from gradleak.defenses import parse_defenses
 from gradleak.experiments.recipes.recipe import UtilityPart, load_recipe, recipe_names
 from gradleak.experiments.recipes.table import markdown, write_markdown
@@ -134,6 +135,29 @@ def test_lines_run_once_and_again_when_something_changes(place):
     assert write_markdown(done).read_text() == table
 
 
+def test_a_line_has_no_more_trials_than_its_paper(place):
+    """Twelve sentences make six batches of two; fewer can be asked for, more cannot."""
+    recipe = RECIPE.replace("trials: 2", "trials: 12\ndraw: lamp-test").replace(
+        "batch_size: 2", "batch_size: 2, trials: 6"
+    )
+    (place / "small.yaml").write_text(recipe)
+    alone, batches, _ = [results for _, results in run(place).lines]
+    assert (len(alone.trials), len(batches.trials)) == (12, 6)
+    took = [[pair.truth for trial in each.trials for pair in trial.pairs] for each in (alone, batches)]
+    assert took[0] == took[1] == [f"Rosa moved to ward {i}." for i in published_order("lamp-test", range(12), 1)]
+    assert [len(results.trials) for _, results in run(place, trials=2, only="two").lines] == [2]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32])
+def test_a_recipe_of_grab_has_every_sentence_once(size):
+    """64 sentences, in as many batches as they make."""
+    for name in ("grab-table5", "grab-table8", "grab-figure3"):
+        recipe = load_recipe(name)
+        own = [line for line in recipe.cells if line.batch_size == size]
+        assert own
+        assert {size * (line.trials or recipe.audit.trials) for line in own} == {64}
+
+
 def test_a_spent_budget_leaves_the_line_for_the_next_run(place):
     done = run(place, budget=Budget(seconds=0))
     assert (done.lines, done.status) == ([], "budget-exhausted")
@@ -201,9 +225,9 @@ def test_a_cell_trains_the_inverter_its_attack_needs_once(tmp_path, monkeypatch)
 
 def test_finished_lines_are_kept_in_short_for_the_book(place):
     result = run(place, only="one")
-    kept = compact("lamp-small", result, "one")
+    kept = compact("lamp-small", result, "one", trials=2)
     assert not missing(kept)
-    assert kept["about"]["command"] == "gradleak reproduce lamp-small --data-dir DIR --only 'one'"
+    assert kept["about"]["command"] == "gradleak reproduce lamp-small --data-dir DIR --only 'one' --trials 2"
     (cell,) = kept["cells"]
     ((_, results),) = result.lines
     assert cell["summary"]["rougeL"]["mean"] == pytest.approx(results.summary["rougeL"].mean, abs=1e-4)

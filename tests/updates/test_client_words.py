@@ -43,7 +43,7 @@ def test_optimisers_have_names() -> None:
         ("fedsgd", ()),
         ("fedsgd:wire=bf16", ("numbers sent in bf16",)),
         ("fedavg:lr=0.1", ("1 local step with step size 0.1, sent as rounded weights",)),
-        ("adamw:lr=0.1", ("1 step of AdamW with step size 0.1, of which large entries keep their sign only",)),
+        ("adamw:lr=0.1", ("1 step of AdamW with step size 0.1 (large entries keep their sign only)",)),
     ],
 )
 def test_what_hides_exact_values_is_named(rule: str, expected: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ what anyone could guess of ordinary language.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -23,9 +24,9 @@ TYPICAL_LENGTH = 12
 
 def frequent_tokens(model: TextModel, count: int, progress: Progress = SILENT) -> list[str]:
     """The control of a bag: so many of the commonest tokens of ordinary language, under the tokenizer's names."""
-    allowed = model.text_tokens.tolist()
-    ordinary = [token for token in load_ngram(model, progress).frequent() if allowed[token]]
-    return [str(name) for name in model.tokenizer.convert_ids_to_tokens(ordinary[:count])]
+    allowed = model.text_tokens
+    ordinary = (token for token in load_ngram(model, progress).frequent if allowed[token])
+    return [str(name) for name in model.tokenizer.convert_ids_to_tokens(list(itertools.islice(ordinary, count)))]
 
 
 class ControlOptions(AttackOptions):

@@ -6,6 +6,7 @@ unaccounted for. The attacker can: sentences have gradients, and what no positiv
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 
@@ -46,7 +47,7 @@ def explained_share(update: Update, model: Target, answer: Reconstruction, budge
         return None
     gradients = GradientRows(model, names)
     wanted = gradients.of_update(as_gradient(update, model).tensors).double().cpu()
-    places = torch.randperm(len(wanted), generator=torch.Generator().manual_seed(0))[:ENTRIES]
+    places = _places(len(wanted))
     given = [[*model.prefix, *sentence.tokens, *model.suffix] for sentence in answer.sentences]
     drawn = _random_words(model, [sentence.tokens for sentence in answer.sentences])
 
@@ -57,6 +58,12 @@ def explained_share(update: Update, model: Target, answer: Reconstruction, budge
         for part in (slice(len(drawn)), slice(len(drawn), None))
     )
     return max(0.0, 1.0 - left / by_chance) if by_chance else None
+
+
+@functools.lru_cache(maxsize=4)
+def _places(count: int) -> Tensor:
+    """The entries of so many that are compared: the same for all updates of a model."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:ENTRIES].clone()
 
 
 def _labels(answer: Reconstruction, model: TextModel) -> list[list[int] | None] | None:

@@ -147,7 +147,7 @@ def _check(method: Attack, updates: Sequence[Update], model: Target, context: At
     if context.auxiliary is not None and isinstance(model, ImageModel):
         model.check_shape(context.auxiliary.shape)
         model.check_labels(context.auxiliary.labels)
-    for update in updates:
+    for update in {id(each): each for each in updates}.values():  # the control guesses at each several times
         update.check(model)
         require(
             method.memory_needed(update, model),

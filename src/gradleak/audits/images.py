@@ -42,7 +42,7 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
     name = "images"
     training = ImageLearner.__module__
     unused = frozenset(
-        {"task", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window", "candidates"}
+        {"task", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window", "draw", "candidates"}
     )
 
     def read(self, spec: AuditSpec) -> ImageData:

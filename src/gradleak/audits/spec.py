@@ -21,6 +21,7 @@ from gradleak.core.memory import parse_memory
 from gradleak.core.parameters import validated
 from gradleak.core.registry import suggest
 from gradleak.core.yaml_files import read_yaml
+from gradleak.data.published import Published
 from gradleak.models.families import FAMILIES
 from gradleak.models.lora_text import LoraSettings
 from gradleak.models.selection_text import parse_selection
@@ -122,6 +123,12 @@ class AuditSpec(BaseModel):
     )
     max_tokens: int | None = setting(None, "pass over texts of more tokens than this", "drawing", ge=3)
     window: int | None = setting(None, "cut the texts into pieces of exactly this many tokens", "drawing", ge=2)
+    draw: Published | None = setting(
+        None,
+        "take the rows that a published experiment took of a train split: lamp-test (LAMP's and GRAB's) or dager-val "
+        "(DAGER's 100 batches); default: by the seed",
+        "drawing",
+    )
     metrics: tuple[str, ...] = setting(
         (), "optional metrics to score too, with commas: nerr, lpips, or your own as module:object", "scoring",
         column=False,

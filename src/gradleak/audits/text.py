@@ -79,7 +79,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
             raise GradleakError(NO_TARGET)
         return draw_texts(
             _rendered(spec, data, model), model, batch_size=spec.examples, trials=spec.trials, seed=spec.seed,
-            max_tokens=spec.max_tokens, window=spec.window,
+            max_tokens=spec.max_tokens, window=spec.window, rule=spec.draw,
         )  # fmt: skip
 
     def candidate_lists(self, spec: AuditSpec, data: Rows, model: TextModel) -> CandidateLists | None:

@@ -87,6 +87,7 @@ TABLES = {
         {"model": "minilm", "attack": "auto", "options": {"steps": 50}, "known": ("batch_size",)},
         [
             Row("none", {}),
+            *_defended("wire:format=float16", "wire:format=bfloat16"),
             *_defended("wire:format=blockwise8", "wire:format=normfloat4", "percentile", "svt", "adaptiveclip"),
             *_defended("localdp:epsilon=8", "tree:noise=1.0,rounds=1000,round=500"),
             *_private(67349, 16),
@@ -255,14 +256,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--frontier", type=Path, help="folder of `gradleak frontier`; its settings are not attacked again"
     )
-    parser.add_argument("--utility", type=Path, help="folder of `gradleak utility`, for the costs alone")
+    parser.add_argument(
+        "--utility", type=Path, help="folder of `gradleak utility`, for costs; those of its settings count"
+    )
     parser.add_argument("--rows", default="", help="only rows with one of these words, with commas")
     parser.add_argument("--parts", default=",".join(PARTS), help="what to measure, with commas")
     parser.add_argument("--page", type=Path, help="the page that gets the table")
     given = parser.parse_args(arguments)
     kept = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {"rows": {}}
     measured = {} if given.frontier is None else from_frontier(given.frontier)
-    measured |= {} if given.utility is None else from_utility(given.utility)
+    for name, own in ({} if given.utility is None else from_utility(given.utility)).items():
+        measured[name] = {**measured.get(name, {}), **own}
     for name, own in measured.items():
         row = kept["rows"].setdefault(name, {})
         read = max(row.get("reading"), own.get("reading"), key=lambda each: 0 if each is None else each["trials"])

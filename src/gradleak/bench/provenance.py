@@ -23,7 +23,7 @@ def about(
     return {
         "code": list(dict.fromkeys([*earlier, code()])),
         "model": _name(model),
-        "data": ", ".join(path.name if isinstance(path, Path) else path for path in names),
+        "data": ", ".join(path.name if isinstance(path, Path) else _name(path) for path in names),
         "command": command or this_command(),
     }
 
@@ -39,6 +39,8 @@ def this_command(words: Sequence[str] | None = None) -> str:
 
     >>> this_command(["python", "-m", "gradleak.bench.noise", "--data", "/home/me/enron.json", "--sigma", "1e-4"])
     'python -m gradleak.bench.noise --data enron.json --sigma 1e-4'
+    >>> this_command(["python", "-m", "gradleak.bench.choose", "minilm", "--data", "sst2@/home/me/data"])
+    'python -m gradleak.bench.choose minilm --data sst2@.'
     """
     given = list(sys.orig_argv if words is None else words)
     program = ["python" if Path(given[0]).name.startswith("python") else Path(given[0]).name]
@@ -48,6 +50,9 @@ def this_command(words: Sequence[str] | None = None) -> str:
 
 
 def _name(word: str) -> str:
+    corpus, at, folder = word.partition("@")
+    if at and "/" in folder and "/" not in corpus:
+        return f"{corpus}@."
     return Path(word).name if word.startswith(("/", "./", "../", "~")) else word
 
 

@@ -27,10 +27,14 @@ from gradleak.scoring.interval import Interval
 DIGITS = 4
 
 
-def compact(name: str, result: Reproduced, only: str | None) -> dict[str, Any]:
-    """Every finished line, and by which code, of which model and data, and by which command."""
+def compact(name: str, result: Reproduced, only: str | None, **changes: Any) -> dict[str, Any]:
+    """Every finished line, and by which code, of which model and data, and by which command.
+
+    `changes` are settings that were not the recipe's own.
+    """
     used = dict.fromkeys(_code(results.environment) for _, results in result.lines)
     words = ["gradleak reproduce", name, "--data-dir DIR", *([] if only is None else [f"--only {only!r}"])]
+    words += [f"--{setting} {value}" for setting, value in changes.items()]
     return {
         ABOUT: {
             "code": list(used),
@@ -101,12 +105,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, required=True, help="the folder of the recipe's cells")
     parser.add_argument("--out", type=Path, required=True, help="such as docs/results/partial-figure4.json")
     parser.add_argument("--only", help="lines whose name matches; also leaves out what the model learns")
+    parser.add_argument("--model", help="another model than the recipe's")
+    parser.add_argument("--trials", type=int, help="fewer or more than the recipe's")
     parser.add_argument("--workers", type=int)
     given = parser.parse_args(arguments)
     options = RunOptions(workers=given.workers)
     recipe = load_recipe(given.recipe)
-    result = reproduce(recipe, given.runs, data_dir=given.data_dir, only=given.only, options=options)
-    kept = compact(given.recipe, result, given.only)
+    changes = {name: value for name in ("model", "trials") if (value := getattr(given, name)) is not None}
+    result = reproduce(recipe, given.runs, data_dir=given.data_dir, only=given.only, options=options, **changes)
+    kept = compact(given.recipe, result, given.only, **changes)
     write_text(given.out, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     say(f"{len(kept['cells'])} finished lines in {given.out}")
 

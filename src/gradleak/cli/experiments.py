@@ -125,6 +125,12 @@ def frontier(
     given: dict[str, Any],
     flags: RunFlags,
     config: Annotated[Path, typer.Argument(help="A frontier.yaml; flags override it.")],
+    defense: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--defense", "--defenses", help="A setting to compare, instead of the file's; 'common' stands for ten."
+        ),
+    ] = None,
     budget: BudgetText = None,
     out: Out = None,
 ) -> None:
@@ -133,7 +139,7 @@ def frontier(
     from gradleak.experiments.frontier.spec import load_frontier
 
     folder = out or RUNS / f"frontier-{config.stem}"
-    experiment = FrontierExperiment(load_frontier(config, given))
+    experiment = FrontierExperiment(load_frontier(config, {**given, **drop_unset(defenses=defense)}))
     perform(experiment, folder, flags, budget, lambda result: _show_frontier(result, folder))
 
 

@@ -148,6 +148,17 @@ class Budget:
         """A budget of its own, counted from now, which ends when this one does."""
         return _Part(self, seconds, steps)
 
+    def turn(self, seconds: float) -> Budget:
+        """A budget that is interrupted after so many seconds, or when this one is over.
+
+        Work does not see that end come, and so does not divide its time by it: what it finishes before is what it
+        would have been without.
+
+        >>> Budget().turn(60).left, Budget().turn(60).over, Budget().turn(0).reason
+        (None, False, 'interrupted')
+        """
+        return _Turn(self, seconds)
+
     @property
     def reason(self) -> StopReason:
         """Why work that ends now has ended."""
@@ -215,3 +226,17 @@ class _Part(Budget):
 
     def tick(self) -> bool:
         return super().tick() or self._whole.tick()
+
+
+class _Turn(_Part):
+    def __init__(self, whole: Budget, seconds: float) -> None:
+        super().__init__(whole, None, None)
+        self._length = seconds
+
+    @property
+    def interrupted(self) -> bool:
+        return super().interrupted or self.used >= self._length
+
+    @property
+    def late(self) -> float:
+        return max(super().late, self.used - self._length)

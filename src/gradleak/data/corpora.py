@@ -27,14 +27,15 @@ class _Table:
 
 @dataclass(frozen=True)
 class _ClassFiles:
-    """A corpus with one plain text file per class."""
+    """A corpus with one plain text file per class, or the first rows of each."""
 
-    classes: tuple[tuple[str, ...], ...]
+    classes: tuple[tuple[int, tuple[str, ...]], ...]
+    rows: int | None = None
 
     def read(self, name: str, folder: Path) -> list[Row]:
         rows = []
-        for label, files in enumerate(self.classes):
-            rows += [Row(row.text, label) for row in read_data(_first(name, folder, files))]
+        for label, files in self.classes:
+            rows += [Row(row.text, label) for row in read_data(_first(name, folder, files))[: self.rows]]
         return rows
 
 
@@ -55,6 +56,9 @@ class _JsonList:
         return [Row(text) for text in texts]
 
 
+_NEGATIVE = (0, ("rt_polarity_neg.txt", "rt-polarity.neg.txt"))
+_POSITIVE = (1, ("rt_polarity_pos.txt", "rt-polarity.pos.txt"))
+
 DATASETS: dict[str, _Table | _ClassFiles | _JsonList] = {
     "cola": _Table(("cola_train.tsv", "CoLA/train.tsv", "cola/train.tsv", "in_domain_train.tsv"), "4", "2"),
     "enron": _JsonList(("enron_sentences.json",)),
@@ -62,9 +66,9 @@ DATASETS: dict[str, _Table | _ClassFiles | _JsonList] = {
     "wikitext2_valid": _Table(("wikitext2_valid.txt", "wiki.valid.tokens"), None, None),
     "wikitext103": _Table(("wikitext103_sentences.txt",), None, None),
     "sst2": _Table(("sst2_train.tsv", "SST-2/train.tsv", "sst2/train.tsv"), "sentence", "label"),
-    "rotten_tomatoes": _ClassFiles(
-        (("rt_polarity_neg.txt", "rt-polarity.neg.txt"), ("rt_polarity_pos.txt", "rt-polarity.pos.txt"))
-    ),
+    "rotten_tomatoes": _ClassFiles((_NEGATIVE, _POSITIVE)),
+    # The train split of the Hugging Face hub, row by row, which published rules of drawing count in.
+    "rotten_tomatoes_train": _ClassFiles((_POSITIVE, _NEGATIVE), rows=4265),
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gradleak.core.errors import GradleakError
 from gradleak.data.pictures import Pictures
+from gradleak.data.published import Published, published_order
 from gradleak.data.records import Completions
 from gradleak.data.texts import Row
 from gradleak.data.windows import cut_rows
@@ -40,15 +41,19 @@ def draw_texts(
     seed: int,
     max_tokens: int | None = None,
     window: int | None = None,
+    rule: Published | None = None,
 ) -> list[TextBatch]:
     """Distinct rows for every trial. Asking for more trials keeps the first ones as they were.
 
     Rows without a label get a class drawn from the seed; rows of more than `max_tokens` tokens are passed over.
-    With `window` the rows are cut into pieces of exactly that many tokens first.
+    With `window` the rows are cut into pieces of exactly that many tokens first. A published `rule` says which rows
+    are taken, whatever the seed.
     """
     rows = rows if window is None else cut_rows(rows, model, window)
     rng = random.Random(seed)
     order = rng.sample(range(len(rows)), len(rows))
+    if rule is not None:
+        order = published_order(rule, [row.text for row in rows], batch_size)
     needed = batch_size * trials
     chosen: list[Row] = []
     for index in order:
@@ -59,8 +64,9 @@ def draw_texts(
             chosen.append(row)
     if len(chosen) < needed:
         limit = f" of at most {max_tokens} tokens" if max_tokens else ""
+        giver = rule or "the data"
         raise GradleakError(
-            f"{trials} trials of {batch_size} texts need {needed} rows; the data has {len(chosen)}{limit}"
+            f"{trials} trials of {batch_size} texts need {needed} rows; {giver} has {len(chosen)}{limit}"
         )
     return [_batch(chosen[i : i + batch_size], model, rng) for i in range(0, needed, batch_size)]
 

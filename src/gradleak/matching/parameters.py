@@ -80,7 +80,7 @@ def comparable(targets: Sequence[Mapping[str, Tensor]], distance: Distance) -> l
 
 
 def _comparable(target: Mapping[str, Tensor], distance: Distance) -> Mapping[str, Tensor]:
-    largest = max((float(tensor.abs().max()) for tensor in target.values() if tensor.numel()), default=0.0)
+    largest = max((_largest(tensor) for tensor in target.values() if tensor.numel()), default=0.0)
     exponent = math.frexp(largest)[1]
     if not largest or abs(exponent) <= USUAL_EXPONENT:
         return target
@@ -92,6 +92,12 @@ def _comparable(target: Mapping[str, Tensor], distance: Distance) -> Mapping[str
             "cosine does not (-o distance=cosine)"
         )
     return target
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest entry's size, without a copy of all."""
+    low, high = tensor.aminmax()
+    return max(-float(low), float(high))
 
 
 def unmatchable(update: Update, model: TextModel) -> str | None:

@@ -177,6 +177,11 @@ class TextModel(Target):
         return self.adapter.token_embedding.weight.detach()
 
     @functools.cached_property
+    def token_listing(self) -> str:
+        """All tokens with their numbers, which tell tokenizers apart."""
+        return json.dumps(sorted(self.tokenizer.get_vocab().items()))
+
+    @functools.cached_property
     def text_tokens(self) -> Tensor:
         """A mask over the vocabulary: True for tokens that can stand in a text (not special, not reserved)."""
         size = self.vocabulary_size

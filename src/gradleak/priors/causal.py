@@ -37,7 +37,8 @@ class CausalPrior:
         """Load the language model by folder or hub id."""
         device = str(target.device)
         language_model = load_text_model(source, task="causal-lm", device=device, progress=progress)
-        language_model.module.bfloat16()  # twice as fast where the processor can; rankings do not depend on it
+        if _has_bfloat16(device):  # rankings do not depend on it
+            language_model.module.bfloat16()
         return cls(language_model, target)
 
     @torch.no_grad()
@@ -77,3 +78,11 @@ class CausalPrior:
             text = self._lm.decode(drawn[1:])
             tokens = self._target.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return list(tokens[:length])
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Whether bf16 is faster than fp32: twice where the hardware has it, and six times slower where it does not."""
+    if device != "cpu":
+        return True
+    known = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in known)

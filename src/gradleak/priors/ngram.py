@@ -11,7 +11,6 @@ import functools
 import gzip
 import hashlib
 import itertools
-import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -144,6 +143,7 @@ class NgramPrior:
         pair = self._bigram.followers(second, self._base, single)
         return self._trigram.followers(first * self._base + second, self._base, pair)
 
+    @functools.cached_property
     def frequent(self) -> list[int]:
         """All tokens, those first that stand behind the most different tokens."""
         return [int(token) for token in np.argsort(-self._unigram[: self.vocabulary], kind="stable")]
@@ -220,9 +220,8 @@ def load_ngram(model: TextModel, progress: Progress = SILENT, budget: Budget | N
     A budget that ends while it is counted leaves a model of a part of the corpus, which is not kept.
     """
     vocabulary = int(model.vocabulary_size)
-    listing = json.dumps(sorted(model.tokenizer.get_vocab().items()))
     corpus = assets.find(CORPUS).files[0].sha256
-    key = hashlib.sha256(f"{FORMAT} {DISCOUNT} {corpus} {vocabulary} {listing}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{FORMAT} {DISCOUNT} {corpus} {vocabulary} {model.token_listing}".encode()).hexdigest()[:16]
     place = assets.cache_folder() / "priors" / f"ngram-{key}.npz"
     if place.is_file():
         return _loaded(place)

@@ -140,11 +140,15 @@ def welch(first: Sequence[float], second: Sequence[float], reach: float = 100.0)
     return Interval(mean=mean, low=max(mean - half, -reach), high=min(mean + half, reach))
 
 
-def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
+def student(values: Sequence[float], floor: float, ceiling: float, least: float = 0.0) -> Interval:
     """Mean and Student's interval, which holds for a handful of values too; for differences and for scores.
+
+    Values on a coarse scale agree by chance: `least` is the smallest standard deviation that is believed.
 
     >>> [round(bound, 1) for bound in (student([1, 2, 3], -100, 100).low, student([1, 2, 3], -100, 100).high)]
     [-0.5, 4.5]
+    >>> student([0.5, 0.5, 0.5], -100, 100, least=0.5).high > 1.5
+    True
     """
     if not values:
         raise ValueError("no values to average")
@@ -152,5 +156,6 @@ def student(values: Sequence[float], floor: float, ceiling: float) -> Interval:
     mean = float(data.mean())
     if len(data) == 1:
         return Interval(mean=mean, low=floor, high=ceiling)
-    reach = float(scipy.special.stdtrit(len(data) - 1, 0.975) * data.std(ddof=1) / np.sqrt(len(data)))
+    spread = max(float(data.std(ddof=1)), least)
+    reach = float(scipy.special.stdtrit(len(data) - 1, 0.975)) * spread / float(np.sqrt(len(data)))
     return Interval(mean=mean, low=max(mean - reach, floor), high=min(mean + reach, ceiling))

@@ -32,8 +32,15 @@ class TextExample:
 class TextLearner(Learner[TextExample]):
     def __init__(self, rows: Sequence[Row], model: TextModel) -> None:
         self.rows, self.model = rows, model
+        self._pools: dict[int, list[TextExample]] = {}
 
     def pool(self, max_tokens: int) -> list[TextExample]:
+        """Looked for once: to tokenize a corpus may take longer than a short training."""
+        if max_tokens not in self._pools:
+            self._pools[max_tokens] = self._find(max_tokens)
+        return self._pools[max_tokens]
+
+    def _find(self, max_tokens: int) -> list[TextExample]:
         check_measured(self.model)
         model, limit = self.model, min(max_tokens, self.model.max_length)
         frame = len(model.prefix) + len(model.suffix)

@@ -87,6 +87,18 @@ def test_all_sentences_of_a_crowd_are_proved(model: TextModel, update: Update) -
     assert told == sorted(told)
 
 
+def test_tokens_of_which_nothing_is_left_leave_the_bag(model: TextModel, update: Update) -> None:
+    """They were compared with what was left of them, not with what there had been, and all stayed."""
+    rows = rows_of(model)
+    chains = Chains(model, update, sorted({token for row in rows for token in row[:-1]}), 64, Budget())
+    chains._round(lambda so_far: None)
+    left = {token for row in rows if row not in chains.found.proved for token in row[:-1]}
+    gone = {token for row in chains.found.proved for token in row[:-1]} - left
+    assert gone
+    assert not gone & set(chains.found.bag)
+    assert left <= set(chains.found.bag)
+
+
 @settings(max_examples=4, deadline=None)
 @given(st.integers(0, 10_000))
 def test_nothing_that_was_not_there_is_proved(model: TextModel, update: Update, seed: int) -> None:

@@ -140,7 +140,8 @@ def chosen_matrices(model: TextModel, tensors: Mapping[str, Tensor]) -> list[str
     is room for it, as a large update is read from the disk for that.
     """
     held = [name for name in linear_modules(model) if name in tensors]
-    sizes = {name: model.parameters()[name].numel() for name in held}
+    parameters = model.parameters()
+    sizes = {name: parameters[name].numel() for name in held}
     chosen: list[str] = []
     left = LONGEST
     for name in sorted(held, key=sizes.__getitem__) if _is_lora(held) else reversed(held):

@@ -11,6 +11,7 @@ model: the right tokens leave nothing over, and hardly anything else does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ CLEARLY = 3.0
 CLEAREST = 5e-3
 # What must be left of a head's dimensions beside what a sentence explains, for a test to mean anything.
 SPARE = 8
+# Places for which keys and what came back to queries are kept turned.
+TURNED = 4
 # Tokens of the sentence on which it is tried whether a model computes as is assumed here.
 TRIED = 6
 
@@ -86,6 +89,9 @@ class Attended:
         self.to_queries = backs.query.unflatten(1, self.shape)
         self.to_keys = None if backs.key is None else backs.key.unflatten(1, (self.groups, self.width))
         self.sizes, self.allowed = backs.query.norm(dim=1).clamp_min(1e-300), backs.allowed
+        # Many beginnings of the same length are asked one after the other.
+        self._turned_keys = functools.lru_cache(maxsize=TURNED)(functools.partial(self.turn, self.keys))
+        self._turned_backs = functools.lru_cache(maxsize=TURNED)(functools.partial(self.turn, self.to_queries))
         every = torch.ones_like(self.sizes, dtype=torch.bool)
         self.inner = (every if backs.inner is None else backs.inner).nonzero()[:, 0]
         self.clear = (self.sizes > LEAST_SIZE * self.sizes.median()) & (self.allowed <= CLEAREST)
@@ -130,23 +136,26 @@ class Attended:
             for head in range(mine.shape[1]):
                 along = one @ mine[:, head].T - (two * mine[:, head]).sum(dim=1)[None]
                 explained += along.square() / apart.clamp_min(1e-20)
-        return self._share(self.sizes.square()[None] - explained)
+        left = self.sizes.square()[None] - explained
+        return left.clamp_min(0).sqrt() / self.sizes
 
-    def next_ones(self, sentence: Numbers) -> Tensor:
-        """What a beginning leaves over at each token that may come next, (tokens,)."""
+    def next_ones(self, sentence: Numbers, last: Sequence[int] | None = None) -> Tensor:
+        """What a beginning leaves over at each token that may come next, or at some, (tokens,)."""
         place, outside = len(sentence), self._outside(sentence)
-        own = torch.einsum("tgd,gde->tge", self.turn(self.keys, place), outside)
-        back = torch.einsum("tghd,gde->tghe", self.turn(self.to_queries, place), outside)
+        some = torch.arange(len(self.tokens)) if last is None else torch.tensor(last, dtype=torch.long)
+        own = torch.einsum("tgd,gde->tge", self._turned_keys(place)[some], outside)
+        back = torch.einsum("tghd,gde->tghe", self._turned_backs(place)[some], outside)
         along = (back * own[:, :, None]).sum(dim=-1).square() / own.square().sum(dim=-1).clamp_min(1e-20)[..., None]
-        return self._share(back.square().sum(dim=(1, 2, 3)) - along.sum(dim=(1, 2)))
+        left = back.square().sum(dim=(1, 2, 3)) - along.sum(dim=(1, 2))
+        return left.clamp_min(0).sqrt() / self.sizes[some]
 
     def next_twos(self, sentence: Numbers, last: Sequence[int] | None = None) -> Tensor:
         """The same at each token, or at some, that may come after the next, for every inner one, (inner, last)."""
         place, outside = len(sentence), self._outside(sentence)
         some = torch.arange(len(self.tokens)) if last is None else torch.tensor(last, dtype=torch.long)
-        one = torch.einsum("tgd,gde->gte", self.turn(self.keys[self.inner], place), outside)
-        two = torch.einsum("tgd,gde->gte", self.turn(self.keys[some], place + 1), outside)
-        back = torch.einsum("tghd,gde->ghte", self.turn(self.to_queries[some], place + 1), outside)
+        one = torch.einsum("tgd,gde->gte", self._turned_keys(place)[self.inner], outside)
+        two = torch.einsum("tgd,gde->gte", self._turned_keys(place + 1)[some], outside)
+        back = torch.einsum("tghd,gde->ghte", self._turned_backs(place + 1)[some], outside)
         left = back.square().sum(dim=(0, 1, 3))[None].repeat(len(one[0]), 1)
         for group in range(self.groups):
             ones, twos = one[group].square().sum(dim=1)[:, None], two[group].square().sum(dim=1)[None]
@@ -189,9 +198,6 @@ class Attended:
         """Takes away what keys of a beginning explain, (groups, numbers, numbers)."""
         basis = _basis(self._keys_of(sentence).permute(1, 2, 0))
         return torch.eye(self.width, dtype=basis.dtype, device=basis.device) - basis @ basis.mT
-
-    def _share(self, squares: Tensor) -> Tensor:
-        return squares.clamp_min(0).sqrt() / self.sizes
 
 
 class Turn:

@@ -9,6 +9,7 @@ enough for exact recovery.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,8 +38,8 @@ BETWEEN, WIDELY = 8, 8
 # missing are added meanwhile.
 NEARBY, WIDENED = (3, 3), 2
 # Ends of one beginning that are tried, last tokens of each, few of each at a time, and sentences that are compared
-# with the update together.
-ENDS, LAST, FEW, TOGETHER = 4, 24, 3, 6
+# with the update together, fewer at first, since the likeliest is often right.
+ENDS, LAST, FEW, AT_FIRST, TOGETHER = 4, 24, 3, 2, 6
 # How far off coefficients may be that are not solved for but the likeliest, beside what is expected, and at most:
 # less than those of a sentence that lacks its full stop (9e-3 and more).
 MISFITS, MOST_MISFIT = 20.0, 2e-3
@@ -47,8 +48,9 @@ MISFITS, MOST_MISFIT = 20.0, 2e-3
 LAST_ONES, AT_ONCE, WHOLE, GONE = 2, 4, 0.2, 5e-3
 # What the predictions of all sentences weigh together, to within.
 ALL = 1e-3
-# Rounds in which sentences are followed; what was proved is taken out before the next.
-ROUNDS = 6
+# Rounds in which sentences are followed; what was proved is taken out before the next. That begins when this share of
+# the tokens is gone: with fewer all is quicker, and more of them occur once.
+ROUNDS, RENEWED = 12, 0.15
 
 Tokens = tuple[int, ...]
 
@@ -78,10 +80,15 @@ class Chains:
         length: int,
         budget: Budget,
         show: Callable[[Sequence[int]], None] = lambda tokens: None,
+        patience: Budget | None = None,
     ) -> None:
-        self.model, self.gradient, self.length, self.budget, self.show = model, gradient, length, budget, show
+        """Without `patience` there is as much time until a first sentence is proved as for all of them."""
+        self.model, self.gradient, self.length, self.show = model, gradient, length, show
+        self.budget, self._whole_budget = patience or budget, budget
         self.found = Followed(dict(gradient.tensors), sorted({*bag, *model.prefix}))
         self._anchors: dict[int, Tokens] = {}  # beginnings that were found, by their last tokens
+        self._nowhere: set[Tokens] = set()
+        self._anything_begins = False
         self.ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
 
     def run(self, keep: Callable[[Followed], None]) -> Followed:
@@ -89,8 +96,12 @@ class Chains:
         for _ in range(ROUNDS):
             before = len(self.found.proved)
             self._round(keep)
-            if self.budget.over or self._finish(keep) or len(self.found.proved) == before:
+            if self.budget.over or self._finish(keep):
                 break
+            if len(self.found.proved) == before:
+                if self._anything_begins:
+                    break
+                self._anything_begins = True
         return self.found
 
     def _round(self, keep: Callable[[Followed], None]) -> None:
@@ -102,10 +113,13 @@ class Chains:
         waiting = view.begun
         seen: set[tuple[int, ...]] = set()
         new: dict[Tokens, float] = {}
+        before = view.coefficients.update
         while waiting and not self.budget.tick():
-            sentence = max(waiting, key=len)
+            # The longest first, and last those that led nowhere when more was left.
+            begun = {own: tuple(attended.tokens[number] for number in own) for own in waiting}
+            sentence = max(begun, key=lambda own: (begun[own] not in self._nowhere, len(own)))
             waiting.remove(sentence)
-            tokens = tuple(attended.tokens[number] for number in sentence)
+            tokens = begun[sentence]
             if sentence in seen or any(own[: len(tokens)] == tokens for own in new):
                 continue
             seen.add(sentence)
@@ -117,8 +131,10 @@ class Chains:
                 continue
             proof = self._proved(view.coefficients, guesses, whole, LAST if attended.ends_show else LAST_ONES)
             if proof is None:
+                self._nowhere.add(tokens)
                 continue
             new[proof[0]] = proof[1]
+            self.budget = self._whole_budget  # it leads somewhere
             if not attended.ends_show:
                 if len(new) % AT_ONCE == 0 and self._take_out_together(new, view.coefficients):
                     keep(found)
@@ -126,13 +142,14 @@ class Chains:
                 continue
             self._take_out(*proof, view.coefficients)
             keep(found)
-            if self._rank_shows():
+            gone = len(attended.tokens) - len(remaining(before, view.coefficients.update, attended.tokens))
+            if self._rank_shows() or gone > RENEWED * len(attended.tokens):
                 break
         if new and not attended.ends_show:
             self._take_out_together(new, view.coefficients)
             keep(found)
         if new:
-            _, found.bag = remaining(self.model, found.left, view.coefficients, attended.tokens)
+            found.bag = remaining(before, view.coefficients.of(found.left), attended.tokens)
             # Nothing comes back to the query of a first token, which does not say that it is gone.
             found.bag = sorted({*found.bag, *(attended.tokens[own[0]] for own in view.first)})
         self._anchors = {
@@ -222,7 +239,9 @@ class Chains:
         if self.model.prefix:  # all begin alike
             first = [tuple(numbers[token] for token in self.model.prefix if token in numbers)]
         elif first is None:
-            first = [(number,) for number in numbers.values()]
+            bag = torch.tensor(attended.tokens, device=self.model.device)
+            likely = numbers if self._anything_begins else beginnings(self.model, bag)
+            first = [(numbers[token],) for token in likely]
         found = [own for sentence in first for own in _next_one(attended, sentence)]
         pairs = set(found)
         for sentence in first:
@@ -272,10 +291,11 @@ class Chains:
             if most > LAST_ONES or last in self.ends  # where ends do not show, only what looks like one
         ]
         tried = [own for *_, own in sorted(likely)]  # the likeliest last tokens of all ends first
-        for start in range(0, len(tried), TOGETHER):
+        starts = [0, *range(AT_FIRST, len(tried), TOGETHER)]
+        for start, end in itertools.pairwise([*starts, len(tried)]):
             if self.budget.over:
                 break
-            some = tried[start : start + TOGETHER]
+            some = tried[start:end]
             for own, match in zip(some, coefficients.matches(some), strict=True):
                 if match.proved:
                     return own, match.weight
@@ -335,7 +355,8 @@ def _next_one(attended: Attended, sentence: tuple[int, ...]) -> list[tuple[int, 
     """A beginning with one more token, where that proves it."""
     if not 0 < len(sentence) < attended.longest:
         return []
-    passed = (attended.next_ones(sentence) < attended.allowed).nonzero()[:, 0].tolist()
+    clear = attended.clear.nonzero()[:, 0]
+    passed = clear[attended.next_ones(sentence, clear.tolist()) < attended.allowed[clear]].tolist()
     return [own for number in passed if attended.begins(own := (*sentence, number))]
 
 

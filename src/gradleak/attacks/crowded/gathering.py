@@ -38,6 +38,10 @@ MISSED, MOST_MISSED = 2.0, 12
 SETTLED = 0.9
 # Rounds of finding beginnings and solving again.
 ROUNDS = 16
+# A token is asked again what may come before it once what is wrong about it has become so much less.
+SURER = 0.25
+# Where so little is wrong in the median, no token is missing: the equations have one answer, and it fits.
+SETTLED_ALL = 1e-5
 
 Numbers = tuple[int, ...]
 
@@ -63,6 +67,10 @@ class Gathering:
         self.numbers = {token: number for number, token in enumerate(tokens)}
         self.first: list[Numbers] = [(self.numbers[token],) for token in first if token in self.numbers]
         self.known: dict[int, Numbers] = {}
+        # What beginnings leave over that fitted when they were asked last, by their last tokens, and up to which
+        # limits each beginning was asked about what may follow.
+        self._offered: dict[int, dict[Numbers, float]] = defaultdict(dict)
+        self._limits: dict[Numbers, Tensor] = {}
         self._see()
 
     @property
@@ -109,6 +117,8 @@ class Gathering:
 
     def missed(self) -> list[int]:
         """Tokens of the vocabulary that are not among the candidates and seem to have been read."""
+        if float(self.queries.off.median()) < SETTLED_ALL:
+            return []
         among = self.model.text_tokens.clone()
         among[list(self.numbers)] = False
         others = among.nonzero()[:, 0]
@@ -125,8 +135,12 @@ class Gathering:
                 for number, own in new.items()
             }
         )
-        kept = set(self.queries.known)
-        self.known = {number: own for number, own in {**self.known, **new}.items() if number in kept}
+        kept, every = set(self.queries.known), {**self.known, **new}
+        self.known = {number: own for number, own in every.items() if number in kept}
+        for number in every.keys() - kept:  # it was wrong, and all is asked about it again
+            self._offered.pop(number, None)
+            for limits in self._limits.values():
+                limits[number] = float("inf")
         self._see()
 
     def _see(self) -> None:
@@ -140,17 +154,21 @@ class Gathering:
 
     def _shown(self) -> dict[int, Numbers]:
         """Beginnings that explain what came back to their last token, where nothing else does."""
-        offers: dict[int, dict[Numbers, float]] = defaultdict(dict)
         for values, beginnings in self._offers():
             for own, value in zip(beginnings, values, strict=True):
                 if len(set(own)) == len(own):
-                    offers[own[-1]][own] = value
+                    self._offered[own[-1]][own] = value
         new: dict[int, Numbers] = {}
-        for number, left in offers.items():
+        for number in self.asked.nonzero()[:, 0].tolist():
+            limit = float(self.limits[number])
+            left = {own: value for own, value in self._offered[number].items() if value < CLEARLY * limit}
+            self._offered[number] = left
             ranked = sorted(left, key=left.__getitem__)
+            if not ranked:
+                continue
             best = ranked[0]
             clearly = CLEARLY * max(left[best], NOTHING)
-            if left[best] > float(self.limits[number]) or (len(ranked) > 1 and left[ranked[1]] < clearly):
+            if left[best] > limit or (len(ranked) > 1 and left[ranked[1]] < clearly):
                 continue
             # Tokens that no longer matter pass every test.
             if len(best) == 2 or self._of(self.attended.left_over(best[1:]), len(best) - 2) >= clearly:
@@ -158,8 +176,11 @@ class Gathering:
         return new
 
     def _offers(self) -> Iterable[tuple[list[float], list[Numbers]]]:
-        """Beginnings with what each leaves over of the energy, those that leave little."""
-        attended, asked = self.attended, self.asked.nonzero()[:, 0].tolist()
+        """Beginnings with what each leaves over of the energy, those that leave little.
+
+        What a token leaves over of a beginning is asked once, and again when that has become clearer.
+        """
+        attended = self.attended
         if len(self.first) != 1:  # else all begin alike
             yield self._little(attended.firsts(), ())
         else:
@@ -169,7 +190,14 @@ class Gathering:
                 continue
             if len(beginning) > 1:
                 yield self._little(attended.next_ones(beginning)[None], beginning)
-            yield self._little(attended.next_twos(beginning, asked), beginning, asked)
+            before = self._limits.get(beginning)
+            if before is None:
+                before = torch.full_like(self.limits, float("inf"))
+            asked = self.asked & (self.limits <= SURER * before)
+            if bool(asked.any()):
+                self._limits[beginning] = torch.where(asked, self.limits, before)
+                some = asked.nonzero()[:, 0].tolist()
+                yield self._little(attended.next_twos(beginning, some), beginning, some)
 
     def _little(
         self, left: Tensor, before: Numbers, last: Sequence[int] | None = None

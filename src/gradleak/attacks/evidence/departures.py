@@ -17,8 +17,8 @@ def departures(update: Update) -> tuple[str, ...]:
     found = ["dropout (mode=train)"] if rule.mode == "train" else []
     if rule.adaptive:
         steps = counted(update.local_steps, "step")
-        kept = "of which large entries keep their sign only" if update.local_steps == 1 else "which cannot be undone"
-        found.append(f"{steps} of {optimiser(rule)} with step size {rule.lr:g}, {kept}")
+        kept = "large entries keep their sign only" if update.local_steps == 1 else "they cannot be undone"
+        found.append(f"{steps} of {optimiser(rule)} with step size {rule.lr:g} ({kept})")
     elif rule.local:
         steps = counted(update.local_steps, "local step")
         by = f" of {optimiser(rule)}" if rule.momentum else ""

@@ -18,6 +18,8 @@ from gradleak.models.text import TextModel
 
 # How far from the identity the test below may be, relative to it.
 MISFIT = 0.05
+# Slopes this far off a multiple of another are one, in double precision.
+SAME_SLOPE = 1e-13
 # What the sum of sentences' gradients may leave of an update: so many times its noise, or this share of it. Rows of a
 # matrix that are looked at for that.
 ABOVE_NOISE, LEFT = 10.0, 1e-3
@@ -55,14 +57,41 @@ class Contribution:
     places: int
 
 
+class SentenceGradients:
+    """The gradients of a single sentence's loss under several labels, by as few passes of the model as they take.
+
+    One forward pass serves all labels that the model does not read. What follows from the loss's slope by the logits
+    is linear in it, so slopes that are multiples of one another, as those of two classes are, share a backward pass.
+    """
+
+    def __init__(self, model: TextModel, tokens: list[int]) -> None:
+        self._model, self._batch, self._parameters = model, model.pad([tokens]), model.parameters()
+        self._logits: Tensor | None = None
+        self._last: tuple[Tensor, tuple[str, ...], Tensors] | None = None
+
+    def under(self, label: Label | None, names: Collection[str]) -> Tensors:
+        """The gradient under a label, of some parameters."""
+        goal, batch = self._model.goal, self._batch
+        targets = goal.targets(None if label is None else [label], batch.ids, goal.outputs(self._model))
+        if self._logits is None or goal.inputs(self._model, targets, 1):
+            self._logits = self._model.logits(ids=batch.ids, mask=batch.mask, targets=targets)
+            self._last = None
+        (slope,) = torch.autograd.grad(goal.loss(self._logits, targets, batch.mask), self._logits, retain_graph=True)
+        if self._last is not None and self._last[1] == tuple(names):
+            before, _, gradient = self._last
+            multiple = float((slope * before).sum() / before.square().sum().clamp_min(1e-300))
+            if float((slope - multiple * before).norm()) <= SAME_SLOPE * float(slope.norm()):
+                return scaled(gradient, multiple)
+        wanted = [self._parameters[name] for name in names]
+        found = torch.autograd.grad(self._logits, wanted, slope, allow_unused=True, retain_graph=True)
+        made = {name: g.double() for name, g in zip(names, found, strict=True) if g is not None}
+        self._last = (slope, tuple(names), made)
+        return made
+
+
 def sentence_gradient(model: TextModel, tokens: list[int], label: Label | None, names: Collection[str]) -> Tensors:
     """The gradient of a single sentence's loss, of some parameters."""
-    batch = model.pad([tokens])
-    targets = model.goal.targets(None if label is None else [label], batch.ids, model.goal.outputs(model))
-    loss = model.loss(targets, ids=batch.ids, mask=batch.mask)
-    parameters = model.parameters()
-    gradients = torch.autograd.grad(loss, [parameters[name] for name in names], allow_unused=True)
-    return {name: g.double() for name, g in zip(names, gradients, strict=True) if g is not None}
+    return SentenceGradients(model, tokens).under(label, names)
 
 
 def find_contribution(
@@ -110,9 +139,12 @@ def find_contribution(
     if not classes:
         return _by_slope(model, list(update), carrier.name, tokens, response, places, evidence, most_misfit)
     looked_at = list(range(len(states))) if places is None else places
+    gradients = SentenceGradients(model, tokens)
+    # The backward pass of two classes is one, so it may as well be of all that is removed in the end.
+    tried = list(update) if len(classes) <= 2 else [carrier.name]
     fits: list[Contribution] = []
     for label in classes:
-        product = response(sentence_gradient(model, tokens, label, [carrier.name]))
+        product = response(gradients.under(label, tried))
         if product is None:
             continue
         starts = range(1 if places is None else len(looked_at))
@@ -129,8 +161,7 @@ def find_contribution(
     if not best:
         return None
     own = min(best, key=lambda each: each.misfit)
-    gradient = sentence_gradient(model, tokens, own.label, list(update))
-    return replace(own, gradient=scaled(gradient, own.share or 0.0))
+    return replace(own, gradient=scaled(gradients.under(own.label, list(update)), own.share or 0.0))
 
 
 def _by_slope(
@@ -191,7 +222,8 @@ def _possible_gradients(model: TextModel, tokens: list[int], name: str) -> list[
     """The gradients of a sentence that its own is one of, or a combination of."""
     classes = model.goal.label_choices(model)
     if classes:
-        return [sentence_gradient(model, tokens, label, [name]) for label in classes]
+        gradients = SentenceGradients(model, tokens)
+        return [gradients.under(label, [name]) for label in classes]
     search = SlopeSearch(model, tokens, ())
     return [search.gradient(slope, [name]) for basis in search.basis()[:1] for slope in basis]
 

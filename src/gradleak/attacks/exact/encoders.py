@@ -115,7 +115,8 @@ class EncoderRecovery:
     def _prepare(self) -> None:
         """What the untouched update shows."""
         self.certifier = Certifier(self.model, self.update)
-        self.before = (input_span(self.model, self.left), joint_span(self.left, self.mixed))
+        mixed = self.certifier.spans[0].span if self.certifier.spans else None
+        self.before = (input_span(self.model, self.left), mixed)
 
     def run(self, budget: Budget, show: Callable[[str], None]) -> None:
         """Search until every sentence is found, the budget is spent, or many starts find nothing."""
@@ -213,8 +214,11 @@ class EncoderRecovery:
 
     def _accept(self, tokens: list[int]) -> bool:
         certificate = self.certifier.check(tokens)
-        span = joint_span(self.left, self.mixed, self.before[1])
-        if not certificate.holds or span is None:
+        if not certificate.holds:
+            return False
+        # As long as nothing was taken out, the span is the one from before.
+        span = joint_span(self.left, self.mixed, self.before[1]) if self.recovered else self.before[1]
+        if span is None:
             return False
         double = self._double()
         part = double.adapter.parts[self.layer][self.mixed[0].role]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.evidence.departures import hiding_defenses
-from gradleak.attacks.exact.contribution import find_contribution, sentence_gradient
+from gradleak.attacks.exact.contribution import SentenceGradients, find_contribution, sentence_gradient
 from gradleak.attacks.exact.encoders import EncoderRecovery
 from gradleak.attacks.exact.limits import rank_hidden
 from gradleak.attacks.exact.recovery import Outcome, Recovered
@@ -250,7 +250,8 @@ class EstimatedRecovery(EncoderRecovery):
         for sentence, labels in zip(self.recovered, choices, strict=True):
             self.budget.check()
             share = sentence.share or 1 / self.size
-            every = [sentence_gradient(self._double(), sentence.tokens, label, names) for label in labels]
+            own_pass = SentenceGradients(self._double(), sentence.tokens)
+            every = [own_pass.under(label, names) for label in labels]
             gradients.append([{name: share * tensor for name, tensor in own.items()} for own in every])
 
         def misfit(picks: Sequence[int], name: str) -> float:

@@ -32,8 +32,9 @@ MADE_UP, LENGTH, FIRST = 256, 4, 6
 # Candidates of a prefix that go through all places, and those that are tried as a bridge.
 SHORTLIST, BRIDGES = 16, 8
 # A score so far below those of made-up prefixes is clear if it is also so large a share of what right states have:
-# one token off a right prefix, wrong states score low too. Beside the best after the same prefix it takes more.
-CLEAR, SHARE, BESIDE = 4.0, 0.35, 0.5
+# one token off a right prefix, wrong states score low too. Beside the best after the same prefix it takes more. Where
+# right states score very low, they do so alike: after 40 steps in fp64 all are within 8 of -31, wrong ones above -16.
+CLEAR, SHARE, BESIDE, ALIKE = 4.0, 0.35, 0.5, 14.0
 # Tokens that may begin a sentence score so low alone; so many times as many as there are sentences are tried anyway.
 LIKELY_START, STARTS = 2.0, 3
 # Prefixes that are grown side by side: those with the best scores. If there are more at so many positions, scores no
@@ -144,7 +145,7 @@ class JointGrowth(Growth):
     def _learn(self, best: Sequence[float]) -> None:
         """Note how right states score: like the best of as many prefixes as there are sentences, where clear."""
         self._right += [score for score in sorted(best)[: self.size] if score <= self.limit]
-        self.limit = -max(CLEAR, SHARE * -median(self._right)) if self._right else -CLEAR
+        self.limit = clear_limit(self._right)
 
     def _stands(self, prefix: Prefix) -> bool:
         """Whether a prefix that nothing continues is a sentence: one token must be a clear beginning."""
@@ -205,6 +206,16 @@ class JointGrowth(Growth):
         where = torch.arange(prefix.start, _next(prefix), device=ids.device)[None]
         with torch.no_grad():
             return Probe(self.model, self.panel.parts)(input_ids=ids, mask=torch.ones_like(ids), position_ids=where)
+
+
+def clear_limit(right: Sequence[float]) -> float:
+    """The score that a state must be below to be clear, by those that right ones had so far.
+
+    >>> clear_limit([]), clear_limit([-10.0]), clear_limit([-30.0, -31.0, -34.0])
+    (-4.0, -4.0, -17.0)
+    """
+    usual = -median(right) if right else 0.0
+    return -max(CLEAR, SHARE * usual, usual - ALIKE)
 
 
 def _longer(prefix: Prefix, token: int) -> Prefix:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gradleak.attacks.evidence.likelihood import Batches, Likelihood
+from gradleak.attacks.evidence.likelihood import TOKENS_AT_ONCE, Batches, Likelihood
 from gradleak.attacks.search.explained import explained
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
@@ -100,7 +100,7 @@ class LikeliestSearch:
         if table is not None and not self.model.goal.predicts_tokens:
             rows = table.to(evidence)[tokens].square().sum(dim=1) / sigma**2 - table.shape[1]
             evidence = evidence + (rows / (2 * table.shape[1]) ** 0.5 - USUAL_ROW).clamp(0, CLEAR)
-        frequent = [] if self.prior is None else self.prior.frequent()
+        frequent = [] if self.prior is None else self.prior.frequent
         common = torch.tensor(frequent, dtype=torch.long, device=tokens.device)
         common = torch.searchsorted(tokens, common[self.model.text_tokens[common]][:FREQUENT])
         pool = torch.cat([evidence.topk(min(LIKE, len(tokens))).indices, common]).unique()
@@ -306,16 +306,21 @@ def standardised(values: Tensor) -> Tensor:
     return (values - values.mean()) / values.std().clamp_min(1e-12)
 
 
-# The states of single tokens by the last model that was asked for: they take as long as thousands of guesses.
-_alone: dict[tuple[str, ...], Tensor] = {}
+# The states of single tokens by the last model that was asked for, in pieces by the number of their first token: they
+# take as long as thousands of guesses, so an attack that is cut leaves its pieces to the next.
+_alone: dict[tuple[str, ...], dict[int, Tensor]] = {}
 
 
 def states_alone(model: TextModel, head: Likelihood, target: Tensor) -> Tensor:
     """What the head sees of a sentence of every single token that can stand in a text, (tokens, width)."""
     key = (model.fingerprint, *head.names)
     if key not in _alone:
-        rows = [[token] for token in model.text_tokens.nonzero()[:, 0].tolist()]
-        states = head.states(framed(model, rows, target)).flatten(1)
         _alone.clear()
-        _alone[key] = states
-    return _alone[key]
+        _alone[key] = {}
+    pieces = _alone[key]
+    rows = [[token] for token in model.text_tokens.nonzero()[:, 0].tolist()]
+    size = max(1, TOKENS_AT_ONCE // (len(model.prefix) + 1 + len(model.suffix)))
+    for first in range(0, len(rows), size):
+        if first not in pieces:
+            pieces[first] = head.states(framed(model, rows[first : first + size], target)).flatten(1)
+    return torch.cat([pieces[first] for first in sorted(pieces)])

@@ -203,8 +203,8 @@ class Soft(Attack):
         progress.begin(f"{self.name} {context.before + 1}/{context.total}", 0)
         if attention_shows(model, gradient.tensors, content):
             # With more different tokens than dimensions it may lead nowhere, and time is kept for the other way.
-            own = budget if len(content) < model.width else budget.part(GATHERED)
-            chains = Chains(model, gradient, content, length, own, show)
+            patience = None if len(content) < model.width else budget.part(GATHERED)
+            chains = Chains(model, gradient, content, length, budget, show, patience)
             followed = chains.run(lambda so_far: keep(CrowdedRead().beside(so_far.proved)))
             proved = list(followed.proved)
             gradient = Update(followed.left, gradient.manifest)

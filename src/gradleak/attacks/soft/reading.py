@@ -236,7 +236,9 @@ class Reading:
         for tokens, weight in new:
             self.left = without(self.model, self.left, tokens, weight)
             self.found.proved.append(tokens)
-        self.coefficients, self.bag = remaining(self.model, self.left, self.coefficients, self.bag)
+        self.bag = remaining(self.coefficients.update, self.coefficients.of(self.left), self.bag)
+        if self.bag:
+            self.coefficients = Coefficients(self.model, self.left, self.bag)
         self.found.complete = _norm(self.left) < NOTHING_LEFT * _norm(self.gradient.tensors)
         self.found.likely = [pair for pair in self.found.likely if not _told(pair[0], self.found.proved)]
         return True
@@ -257,17 +259,14 @@ def without(
     return {name: tensor - weight * (len(tokens) - 1) * own[name] for name, tensor in tensors.items()}
 
 
-def remaining(
-    model: TextModel, left: Mapping[str, Tensor], coefficients: Coefficients, bag: Sequence[int]
-) -> tuple[Coefficients, list[int]]:
-    """The tokens that still have coefficients, and these."""
-    before, now = coefficients.update.norm(dim=1), coefficients.of(left).norm(dim=1)
-    kept = [
-        token
-        for token in bag
-        if float(now[coefficients.tokens[token]]) > TOKEN_GONE * float(before[coefficients.tokens[token]])
-    ]
-    return Coefficients(model, left, kept) if kept else coefficients, kept
+def remaining(before: Tensor, now: Tensor, tokens: Sequence[int]) -> list[int]:
+    """The tokens of which something is left, by their coefficients before and now, (tokens, numbers).
+
+    >>> remaining(torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [2.0]]), [7, 8])
+    [8]
+    """
+    kept = now.norm(dim=1) > TOKEN_GONE * before.norm(dim=1)
+    return [token for token, stays in zip(tokens, kept.tolist(), strict=True) if stays]
 
 
 def _different(sentences: Sequence[Written]) -> list[Written]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from gradleak.bench.book import curves
 from gradleak.bench.book.lines import lines_of
 from gradleak.bench.book.pages import pages
 from gradleak.core.files import write_text
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             old.unlink()
     for name, text in written.items():
         write_text(place / f"{name}.md", text)
+    write_text(given.docs / curves.FIGURE, curves.figure(kept_files(given.docs)))
     say(f"{len(written)} pages in {place}")
 
 

@@ -27,11 +27,13 @@ def further_forms(first: First) -> list[tuple[Callable[[Any], bool], Lines]]:
         (has("rougeL", "peak_memory_mb"), _long),
         (has("sources", "targets"), _pairs),
         (has("psnr"), _images),
+        (has("ours", "published"), _beside_published),
         (has("way", "client", "attack"), _sizes),
         (keyed("certificates.py"), _certificates),
         (keyed("table.py"), _families),
         (keyed("bench.contains"), _contains),
         (keyed("bench.choose"), _defences),
+        (keyed("gradleak frontier"), _frontiers),
         (keyed("measure_dp_check.py"), _privacy),
     ]
 
@@ -87,6 +89,31 @@ def _pairs(kept: Kept) -> Iterable[Line]:
                 "seconds": seconds(own),
             },
         )
+
+
+def _beside_published(kept: Kept) -> Iterable[Line]:
+    """Our attack and the published code on the same sentences, and what ours reads more of each."""
+    settings, cells = kept.content["settings"], kept.cells
+    metrics = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+    shared = {
+        "model": kept.model,
+        "corpus": corpus(kept.data),
+        "client": "SGD",
+        "defence": "none",
+        "options": ", ".join(f"{name}={settings[name]}" for name in ("prior", "steps", "starts")),
+        "batch size": "1",
+        "batches": str(len(cells)),
+    }
+    for name, line in (("ours", "ours"), ("published", "the published code")):
+        own = [cell[name] for cell in cells]
+        scores = {label: mean([each[metric] for each in own]) for metric, label in metrics.items()}
+        spent = seconds(own, "processor_seconds")
+        yield Line("lamp", kept.file, {"line": line, **shared, **scores, "seconds": spent})
+    more = {
+        label: mean([cell["ours"][metric] - cell["published"][metric] for cell in cells], -100.0)
+        for metric, label in metrics.items()
+    }
+    yield Line("lamp", kept.file, {"line": "ours above the published code, by sentence", **shared, **more})
 
 
 def _images(kept: Kept) -> Iterable[Line]:
@@ -249,9 +276,7 @@ def _defences(kept: Kept) -> Iterable[Line]:
             page="defences",
             file=kept.file,
             values={
-                "model": kept.model,
-                "corpus": corpus(kept.data),
-                "client or defence": f"`{name}`" if ":" in name else name,
+                **_setting(kept, name),
                 "ROUGE-L of `auto`": "" if read is None else _spread(read["rouge_l"]),
                 "control": "" if read is None else _spread(read["control"]),
                 "audits (cut)": "" if read is None else f"{read['trials']} ({read['cut']})",
@@ -259,6 +284,33 @@ def _defences(kept: Kept) -> Iterable[Line]:
                 "AUC of candidates": "" if asked is None else _spread(asked["auc"], ".2f"),
             },
         )
+
+
+def _setting(kept: Kept, name: str) -> dict[str, str]:
+    """What was defended, and how."""
+    return {
+        "model": kept.model,
+        "corpus": corpus(kept.data),
+        "client or defence": f"`{name}`" if ":" in name else name,
+    }
+
+
+def _frontiers(kept: Kept) -> Iterable[Line]:
+    """What a frontier had of every setting after some time."""
+    for run in kept.content["runs"]:
+        for point in run["points"]:
+            yield Line(
+                page="defences",
+                file=kept.file,
+                values={
+                    **_setting(kept, point["setting"]),
+                    "ROUGE-L of `auto`": _spread(point["rouge_l"]),
+                    "control": _spread(point["control"]),
+                    "audits (cut)": f"{point['trials']} (0)",
+                    "points of accuracy lost": _spread(point["cost"], ".1f"),
+                    "frontier after": run["after"],
+                },
+            )
 
 
 def _spread(value: Mapping[str, float] | None, form: str = ".0f") -> str:

@@ -63,7 +63,7 @@ def _batches(kept: Kept) -> Iterable[Line]:
                 "model": kept.model if task is None else f"{kept.model}, {task}",
                 "corpus": corpus(kept.data),
                 "client": client,
-                "defence": "none" if sigma is None else f"noise:sigma={sigma:g}",
+                "defence": settings.get("defense", "none") if sigma is None else f"noise:sigma={sigma:g}",
                 "batch size": str(size or settings.get("batch_size") or _sizes(cells)),
                 "batches": str(len(cells)),
                 **read(cells, attack),

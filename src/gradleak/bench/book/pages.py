@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from gradleak.bench.book import curves
 from gradleak.bench.book.line import Line
 from gradleak.bench.provenance import ABOUT
 
@@ -45,6 +46,8 @@ PAGES: dict[str, Page] = {
     "lamp": Page("LAMP's tables", "reproduction.md", "Recipes of the LAMP paper, line by line."),
     "partial": Page("Parts of a model", "partial.md", "Recipes of the partial-gradients paper, line by line."),
     "lti": Page("Learning To Invert", "lti.md", "Recipes of the Learning To Invert paper, line by line."),
+    "dager": Page("DAGER's tables", "reproduction.md", "Recipes of the DAGER paper on its own rows, line by line."),
+    "grab": Page("GRAB's tables", "reproduction.md", "Recipes of the GRAB paper on its own sentences, line by line."),
     "contains": Page("Candidates", "contains.md", "Which of a list of sentences were in an update."),
     "defences": Page("Defences", "choose-a-defence.md", "What is read under each, by reading and by candidates."),
     "images": Page("Images", "vision.md", "Single images of published shapes of vision models."),
@@ -56,13 +59,15 @@ PAGES: dict[str, Page] = {
     "families": Page("Families and tasks", "families.md", "Tiny models: whether a family is read, not how well."),
     "dp-check": Page("Checks of DP-SGD", "dp.md", "How often planted mistakes are noticed, and right code is not."),
     "size": Page("Memory and time", "size.md", "What an audit takes, up to shapes of 8 B parameters."),
+    "control": Page("Guessing", "report.md", "Sentences of ordinary language, drawn without looking at the update."),
     "evidence": Page(
         "Single tests",
         "exact.md",
         "What tests of single tokens, states and beginnings say of batches that are known.",
     ),
 }
-CLAIMS = "claims"
+CLAIMS, CURVES = "claims", "curves"
+SOURCES = ["file", "code", "model", "data", "command"]
 VERDICTS = ("holds", "does not", "open")
 
 
@@ -73,7 +78,7 @@ def pages(lines: Sequence[Line], files: Mapping[str, Any], claims: Sequence[Mapp
         raise ValueError(f"no page for {', '.join(sorted(unknown))}")
     own = {name: [line for line in lines if line.page == name] for name in PAGES}
     written = {name: _page(PAGES[name], some, files) for name, some in own.items() if some}
-    return {"index": _index(own, files, claims), CLAIMS: _claims(claims), **written}
+    return {"index": _index(own, files, claims), CLAIMS: _claims(claims), CURVES: _curves(files), **written}
 
 
 def _page(page: Page, lines: Sequence[Line], files: Mapping[str, Any]) -> str:
@@ -87,7 +92,7 @@ def _page(page: Page, lines: Sequence[Line], files: Mapping[str, Any]) -> str:
             f"# {page.title}", MADE, " ".join(intro),
             table(columns, [[row.get(name, "") for name in columns] for row in rows]),
             "## Where the figures come from",
-            table(["file", "code", "model", "data", "command"], [_source(name, files[name]) for name in sources]),
+            table(SOURCES, [_source(name, files[name]) for name in sources]),
         ]
     ) + "\n"  # fmt: skip
 
@@ -151,6 +156,23 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _curves(files: Mapping[str, Any]) -> str:
+    return "\n\n".join(
+        [
+            "# Whole sentences against batch size and noise", MADE,
+            f"![Whole sentences against batch size and noise](../{curves.FIGURE})",
+            "Every sentence of a batch counts that came back token for token. The attacker knows the number of "
+            "sentences, and of MiniLM under noise the labels and lengths too. Bars and brackets are 95 % intervals "
+            "over batches; one batch says nothing of the spread. Points without a bar's end are not exact: ten "
+            "batches that all came back leave an interval down to 69. How it works: [exact.md](../exact.md), "
+            "[soft.md](../soft.md), [film.md](../film.md).",
+            table(["model and data", "at", "whole, %", "of", "guessing, %"], curves.rows(files)),
+            "## Where the figures come from",
+            table(SOURCES, [_source(name, files[name]) for name in curves.sources(files)]),
+        ]
+    ) + "\n"  # fmt: skip
+
+
 def _why(claim: Mapping[str, Any]) -> str:
     return f": {claim['why']}" if claim.get("why") else ""
 
@@ -164,6 +186,7 @@ def _index(own: Mapping[str, Sequence[Line]], files: Mapping[str, Any], claims: 
     verdicts = [claim["verdict"] for claim in claims]
     counted = ", ".join(f"{verdict} {verdicts.count(verdict)}" for verdict in VERDICTS)
     rows = [[f"[Claims of the papers]({CLAIMS}.md)", "", f"{len(claims)} claims of four papers: {counted}"]]
+    rows += [[f"[Curves]({CURVES}.md)", "", "Whole sentences against batch size and noise, with the control"]]
     rows += [
         [f"[{PAGES[name].title}]({name}.md)", str(len(some)), PAGES[name].about] for name, some in own.items() if some
     ]

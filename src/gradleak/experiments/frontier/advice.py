@@ -170,7 +170,9 @@ def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metr
             f"Repeat with more seeds before you choose {cheapest.label}: it brings the best attack down {reached}, "
             f"but its cost ({_cost(cheapest, metric)}) is not clearly within {amount(tolerance, metric)}"
         )
-    price = f"at {_cost(cheapest, metric)}, more than the {tolerance:.1f} allowed"
+    clearly = _cost_of(cheapest).low > tolerance
+    more = f"{'more' if clearly else 'not clearly more'} than the {tolerance:.1f} allowed"
+    price = f"at {_cost(cheapest, metric)}, {more}"
     partial = [point for point in lowered if _within(point, tolerance)]
     if partial:
         best = min(partial, key=lambda point: _score(point).leak.mean)
@@ -182,15 +184,16 @@ def _reached(hidden: list[Point], lowered: list[Point], start: AttackScore, metr
     alike = [point for point in priced if _cost_of(point).low <= _cost_of(cheapest).high]
     if len(alike) > 1:
         costs = [_cost_of(point).mean for point in alike]
+        names = enumerated([point.label for point in alike])
         return (
-            f"All settings that help enough are dear: {enumerated([point.label for point in alike])} bring the best "
+            f"All settings that help enough {'are' if clearly else 'seem'} dear: {names} bring the best "
             f"attack down to about guessing from {start.label} {start.leak.mean:.0f}, for {min(costs):.1f} to "
-            f"{amount(max(costs), metric)}, which are not told apart, more than the {tolerance:.1f} allowed; try "
-            "weaker strengths of them"
+            f"{amount(max(costs), metric)}, which are not told apart, {more}; "
+            "try weaker strengths of them"
         )
     return (
-        f"The cheapest setting that helps enough is dear: {cheapest.label} brings the best attack down {reached}, "
-        f"{price}; try weaker strengths of it"
+        f"The cheapest setting that helps enough {'is' if clearly else 'seems'} dear: {cheapest.label} brings the "
+        f"best attack down {reached}, {price}; try weaker strengths of it"
     )
 
 

@@ -1,10 +1,10 @@
 """In which order the cells of a frontier are run, so that a short budget tells as much as it can.
 
-Attacks and trainings get half of the time each, the undefended setting first in both. An attack on every other
-setting is tried for a few trials before any is tried for many, the quickest first; of trainings the first seed of all
-comes before the second of some. Settings that look hopeless wait until the others are done: those under which as much
-is read as with no defence, and those that another one beats in both, intervals and all. After each seed the dearer
-half of the rest waits too. Nothing is left out: with enough time everything is run, and the order changes no result.
+Attacks and trainings get half of the time each, the undefended setting first in both. Attacks on the other settings
+have the same time each, so that a slow one holds up none; of trainings the first seed of all comes before the second
+of some. Settings that look hopeless wait until the others are done: those under which as much is read as with no
+defence, and those that another one beats in both, intervals and all. After each seed the dearer half of the rest
+waits too. Nothing is left out: with enough time everything is run, and the order changes no result.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FrontierOrder:
     def __call__(self, waiting: Sequence[Group], running: Sequence[Group], store: Store) -> list[Group]:
         settings = [_Setting([None] * self._attacks) for _ in range(self._settings)]
         seconds = {"audit": 0.0, "training": 0.0}
-        spent: dict[str, tuple[int, float]] = {}  # of audits that are not finished: trials, and seconds for each
+        spent: dict[str, float] = {}  # the seconds of audits that are not finished
         for cell in self._cells:
             if cell.id not in self._floors:
                 seconds[cell.job.kind] += self._look(cell, store, settings, spent)
@@ -88,25 +88,24 @@ class FrontierOrder:
             ordered += _alternate(kinds)
         return ordered
 
-    def _look(
-        self, cell: Cell, store: Store, settings: Sequence[_Setting], spent: dict[str, tuple[int, float]]
-    ) -> float:
+    def _look(self, cell: Cell, store: Store, settings: Sequence[_Setting], spent: dict[str, float]) -> float:
         """Take what there is of a cell into its setting; the seconds that went into it."""
         if cell.id not in self._ended and (end := store.read(cell.id, EndedCell)) is not None:
             self._ended[cell.id] = end
         ended = self._ended.get(cell.id)
+        part = store.part(cell.id) if ended is None else None
         if cell.id in self._audits:
             setting, attack = self._audits[cell.id]
             if ended is not None:
                 settings[setting].scores[attack] = _score(ended.results, self._measure)
-            elif (part := store.part(cell.id)) is not None and part.trials:
+            elif part is not None:
                 settings[setting].scores[attack] = score_so_far(part.trials, cell.job.spec.trials, self._measure)
-                spent[cell.id] = len(part.trials), part.seconds / len(part.trials)
-                return part.seconds
+                spent[cell.id] = part.seconds
         elif ended is not None and ended.learned is not None:
             setting, seed = self._trainings[cell.id]
             settings[setting].seeds[self._seeds[seed]] = ended.learned.metrics
-        return 0.0 if ended is None else ended.seconds
+        begun = ended or part
+        return 0.0 if begun is None else begun.seconds
 
     def _costs(self, settings: Sequence[_Setting]) -> list[Interval | None]:
         plain = settings[0].utility(0)
@@ -144,18 +143,17 @@ class FrontierOrder:
         settings: Sequence[_Setting],
         hopeless: set[int],
         behind: set[int],
-        spent: Mapping[str, tuple[int, float]],
-    ) -> tuple[bool, bool, bool, int, float, int]:
-        """The undefended setting comes first, for all others are compared with it."""
+        spent: Mapping[str, float],
+    ) -> tuple[bool, bool, int, bool, float, int]:
+        """The undefended setting comes first, for all others are compared with it; seed by seed in trainings."""
         place = next(number for number, each in enumerate(self._cells) if each.id == cell.id)
         if cell.id in self._audits:
             setting, _ = self._audits[cell.id]
-            trials, each = spent.get(cell.id, (0, 0.0))
-            return setting in hopeless, False, setting > 0, trials, each, place
+            return setting in hopeless, False, 0, setting > 0, spent.get(cell.id, 0.0), place
         if cell.id in self._floors:
-            return False, False, False, 0, 0.0, place
+            return False, False, 0, False, 0.0, place
         setting, seed = self._trainings[cell.id]
-        return setting in hopeless, setting in behind, setting > 0, seed, settings[setting].leak, place
+        return setting in hopeless, setting in behind, seed, setting > 0, settings[setting].leak, place
 
 
 def _score(results: Results | None, measure: str) -> AttackScore | None:

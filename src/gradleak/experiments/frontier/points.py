@@ -15,6 +15,9 @@ from gradleak.experiments.utility import Metric, SettingUtility
 from gradleak.scoring.interval import Interval, student
 from gradleak.scoring.metrics import label_of
 
+# Points of accuracy by which seeds count as spread at least: a row of the 200 that are held out by default.
+LEAST_SPREAD = 0.5
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -112,7 +115,7 @@ def cost(measured: SettingUtility, plain: SettingUtility, metric: Metric) -> Int
     """Points of the metric lost against no defence, or by how many percent perplexity grows.
 
     The same seed trains on the same clients, so the differences are taken seed by seed. Seeds are few and the advice
-    hangs on this interval, so it is Student's.
+    hangs on this interval, so it is Student's, and two seeds that agree to a test row do not settle it.
     """
     pairs = [
         (plain.by_seed[seed][metric], values[metric])
@@ -125,7 +128,8 @@ def cost(measured: SettingUtility, plain: SettingUtility, metric: Metric) -> Int
         return Interval(mean=0.0, low=0.0, high=0.0)
     if metric == "perplexity":
         return student([100 * (ours / theirs - 1) for theirs, ours in pairs], -100.0, 1e6)
-    return student([theirs - ours for theirs, ours in pairs], -200.0, 200.0)
+    most = 200.0 if metric == "mcc" else 100.0  # the correlation reaches from -100 to 100
+    return student([theirs - ours for theirs, ours in pairs], -most, most, least=LEAST_SPREAD)
 
 
 def mark_front(points: Sequence[Point], metric: Metric) -> list[Point]:

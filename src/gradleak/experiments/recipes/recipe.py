@@ -29,6 +29,7 @@ class RecipeLine(_Model):
     attack: str
     options: dict[str, Any] = {}
     batch_size: int = Field(1, ge=1)
+    trials: int | None = Field(None, ge=1, description="at most so many, where the paper has fewer than for the rest")
     client: str = "fedsgd"
     defenses: tuple[str, ...] = ()
     observe: str = Field("all", description="the part of the model the attacker sees")

@@ -87,7 +87,8 @@ class RecipeExperiment(Experiment[Recipe, Reproduced]):
         known = attacks_for(subjects.modality(self.audit)).get(line.attack).Options.model_fields
         own = {name: value for name, value in self.options.items() if name in known}
         chosen = line.model_dump(include={"attack", "batch_size", "client", "defenses", "observe"})
-        spec = self.audit.with_(**chosen, data=self._place(line.data), options={**line.options, **own})
+        trials = min(line.trials or self.audit.trials, self.audit.trials)
+        spec = self.audit.with_(**chosen, data=self._place(line.data), options={**line.options, **own}, trials=trials)
         inverter = line.inverter
         if inverter is not None:
             places = {

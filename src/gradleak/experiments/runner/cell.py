@@ -56,6 +56,16 @@ class Limits(_Model):
         steps = None if self.steps is None else cells * self.steps
         return Budget(seconds, steps) if within is None else within.limited(seconds, steps)
 
+    def outlive(self, cells: int, within: Budget | None) -> bool:
+        """Whether `within` is over before so many cells have had the time that these limits give them.
+
+        >>> [limits.outlive(1, Budget(60.0)) for limits in (Limits(), Limits(time="5m"), Limits(time="30s"))]
+        [True, True, False]
+        """
+        if within is None or within.left is None:
+            return False
+        return self.seconds is None or within.left < cells * self.seconds
+
     def wider_than(self, other: Limits) -> bool:
         """Whether a cell that these other limits ended could get further under these."""
         pairs = ((self.seconds, other.seconds), (self.bytes, other.bytes), (self.steps, other.steps))
@@ -112,14 +122,18 @@ class Part(_Model):
 
     id: str = Field(description="the cell's")
     trials: tuple[Trial, ...] = Field((), description="those that ran to their end")
-    seconds: float = Field(0.0, description="what was spent on them, loading included")
+    seconds: float = Field(0.0, description="what was spent, loading and what was cut included")
+    cut: float = Field(0.0, description="of these, what the trial that comes next had when its turn was over")
 
     def joined(self, more: Part) -> Part:
-        """With the trials that another run added."""
+        """With what another turn added."""
         trials = {trial.index: trial for trial in (*self.trials, *more.trials)}
         ordered = tuple(trials[i] for i in sorted(trials))
-        return Part(id=self.id, trials=ordered, seconds=self.seconds + more.seconds)
+        return Part(id=self.id, trials=ordered, seconds=self.seconds + more.seconds, cut=more.cut)
 
+
+# How many turns a trial may last that was begun within one, and how many seconds in any case.
+PATIENCE, LEAST = 4.0, 2.0
 
 # Cells that one worker runs together, mostly one; and how each of them ended.
 Group = tuple[Cell, ...]
@@ -131,7 +145,8 @@ class Work:
     """Cells to run together, what there is of them, and who is told of the trials that are added.
 
     One by one: a trial after the other, for a run that may be stopped at any moment; else all in the same passes,
-    which is quicker. After `turn` seconds they give way to others, at the end of a trial, and do not end.
+    which is quicker. After `turn` seconds they give way to others, at the end of a trial, and do not end. A trial
+    that goes on for much longer is cut; a training is too, and goes on where it was.
     """
 
     cells: Group
@@ -140,3 +155,7 @@ class Work:
     turn: float | None = None
     kept: Mapping[str, Part] = field(default_factory=dict)
     keep: Callable[[Part], None] = lambda _: None
+
+    def end(self, within: Budget | None) -> Budget | None:
+        """When cells that begin now must have given way, whatever they are at; `within` is the experiment's end."""
+        return within if self.turn is None else (within or Budget()).turn(max(LEAST, PATIENCE * self.turn))

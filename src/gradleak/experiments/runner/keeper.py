@@ -21,6 +21,7 @@ class Keeper:
     """Tells of every finished trial while there are others to come."""
 
     def __init__(self, work: Work, modality: Modality, started: float, within: Budget | None) -> None:
+        """`within` is over when the cells must have given way."""
         self.work, self.modality, self.within = work, modality, within
         self._started = self._told = started
         self._open = {cell.id: self._trials(cell) - {trial.index for trial in self.kept(cell)} for cell in work.cells}
@@ -62,3 +63,11 @@ class Keeper:
         self._told = now
         if self.work.turn is not None and now - self._started > self.work.turn:
             raise StoppedError
+
+    def gave_way(self) -> None:
+        """Pass on what was spent on a trial that was cut, or on a training: the next turn is longer."""
+        if self.within is None or not self.within.over:
+            return  # between two trials
+        seconds = round((time.monotonic() - self._told) / len(self.work.cells), 3)
+        for cell in self.work.cells:
+            self.work.keep(Part(id=cell.id, seconds=seconds, cut=seconds))

@@ -11,7 +11,7 @@ from fractions import Fraction
 from gradleak.core.budget import Budget
 from gradleak.core.progress import SILENT, Progress
 from gradleak.experiments.crews.base import Crew
-from gradleak.experiments.runner.cell import Cell, Ends, Group, Limits, Part, Status, Work
+from gradleak.experiments.runner.cell import PATIENCE, Cell, Ends, Group, Limits, Part, Status, Work
 from gradleak.experiments.runner.running import ended
 from gradleak.experiments.runner.store import Store
 from gradleak.experiments.runner.worker import Death
@@ -163,17 +163,21 @@ class Loop:
         return Work(group, self.limits, self._one_by_one, self._turn_of(group), parts, self._keep_part)
 
     def _turn_of(self, group: Group) -> float | None:
-        """How long a cell may go on while others wait, by default of the other kind; its time limit is a turn too."""
+        """How long a cell may go on while others wait, by default of the other kind; its time limit is a turn too.
+
+        A trial that was cut gets twice as far this time, so that it ends at some time, and what is lost stays less
+        than what it takes.
+        """
         if self._turn is None or self.limits.time is not None or len(group) > 1:
             return None
         kind = group[0].job.kind
         others = any(self._order is not None or other[0].job.kind != kind for other in self._waiting)
-        return self._turn if others else None
+        return max(self._turn, 2 * self._parts[group[0].id].cut / PATIENCE) if others else None
 
     def _keep_part(self, more: Part) -> None:
-        """Keep further trials of a cell that is at work."""
+        """Keep further trials of a cell that is at work, or what it spent on one that was cut."""
         if more.id in self._open:
-            self._finished_some = True
+            self._finished_some |= bool(more.trials)
             self._parts[more.id] = self._parts[more.id].joined(more)
             self.store.keep_part(self._parts[more.id])
 

@@ -13,7 +13,7 @@ from typing import Any
 from gradleak.attacks.inversion.saved import MANIFEST
 from gradleak.attacks.inversion.train_text import train_inverter, usual_network
 from gradleak.attacks.inversion.training import STATE_FILE, TrainSettings
-from gradleak.audits.modality import MODALITIES, method_of
+from gradleak.audits.modality import method_of
 from gradleak.audits.results import Results
 from gradleak.audits.run import AuditCase, audit_together, run_secret
 from gradleak.core.assets import cache_folder
@@ -59,10 +59,13 @@ def _run(
             _check(cell, subjects)
         model = subjects.model(cells[0].job.spec)
         begun()
-        budget = limits.budget(len(cells), within)
-        keeper = Keeper(work, model.modality, started, within)
+        end = work.end(within)
+        outlives = limits.outlive(len(cells), end)
+        budget = limits.budget(len(cells), end)
+        keeper = Keeper(work, model.modality, started, end)
         outcomes = _outcomes(keeper, model, subjects, budget, progress)
     except StoppedError:
+        keeper.gave_way()
         return []
     except Exception as problem:  # a cell must not take the others down, whatever it stumbles over
         if len(cells) > 1:  # only one may be at fault
@@ -80,7 +83,11 @@ def _run(
         _end(cell, outcome, limits, budget, seconds + keeper.before(cell))
         for cell, outcome in zip(cells, outcomes, strict=True)
     ]
-    return _unless_over(within, ends)
+    # Work that sees the experiment's end come stops a little before it.
+    kept = [each for each in _unless_over(end, ends) if not (outlives and each.limit == "time")]
+    if not kept:
+        keeper.gave_way()
+    return kept
 
 
 def _unless_over(within: Budget | None, ends: Ends) -> Ends:
@@ -157,7 +164,7 @@ def _train(
 ) -> Learned | None:
     """How good the model gets; None if the budget ended the training; its state stays in the cache."""
     started, spec = time.monotonic(), job.spec
-    learner = MODALITIES.get(model.modality).learner(spec, subjects.data(spec), model)
+    learner = subjects.learner(spec)
     train, test = split(learner.pool(job.rounds.max_tokens), job.rounds, spec.seed)
     trained: Target | None = model
     if job.trained:

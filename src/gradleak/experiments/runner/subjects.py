@@ -43,6 +43,7 @@ class Subjects:
         self._given_data = None if rows is None else _Hashed(rows, lambda: modality.digest(rows))
         self._models: dict[object, _Hashed] = {}
         self._data: dict[object, _Hashed] = {}
+        self._learners: dict[str, Learner[Any]] = {}
 
     @property
     def in_memory(self) -> bool:
@@ -67,8 +68,13 @@ class Subjects:
         return self._rows(spec).value
 
     def learner(self, spec: AuditSpec) -> Learner[Any]:
-        """The data of a spec as simulated training sees it."""
-        return MODALITIES.get(self.modality(spec)).learner(spec, self.data(spec), self.model(spec))
+        """The data of a spec as simulated training sees it, the same for all defences and seeds."""
+        key = spec.with_(seed=0, defenses=()).model_dump_json()
+        if key not in self._learners:
+            self._learners.clear()
+            modality = MODALITIES.get(self.modality(spec))
+            self._learners[key] = modality.learner(spec, self.data(spec), self.model(spec))
+        return self._learners[key]
 
     def model_hash(self, spec: AuditSpec) -> str:
         """Of the model; one that looks as it did when it was last loaded is not loaded again."""
