@@ -94,6 +94,16 @@ def test_advice(points, begins, says):
     assert "safe" not in text.lower()
 
 
+@pytest.mark.parametrize("leak", [HIDDEN, LOWERED, UNCHANGED, UNCLEAR, None])
+@pytest.mark.parametrize("undefended", [(90, 85, 95), (50, 0, 100), None])
+@pytest.mark.parametrize("utility", [(90, 89, 91), (51, 49, 53), (40, 0, 100)])
+def test_advice_before_the_end_always_says_so(leak, undefended, utility):
+    """That nothing was learned with no defence was said as if the run were over, while others were not begun."""
+    plain = point("none", undefended, utility=utility, status="completed" if undefended else "unfinished")
+    text = advise([plain, point("a", leak, status="unfinished")], "accuracy", floor=52.0)
+    assert text.startswith(("No advice yet: ", "So far: ")), text
+
+
 def test_tolerance_and_metric_are_the_users():
     points = [NONE, point("a", HIDDEN, cost=DEAR)]
     assert advise(points, "mcc", 52.0, tolerance=12).startswith("Use a:")

@@ -49,13 +49,15 @@ def advise(points: Sequence[Point], metric: Metric, floor: float | None, toleran
     others = [point for point in points if point.label != NONE]
     early = _too_early(plain, metric, floor)
     if early is not None:
-        return early
+        return f"No advice yet: {early}; run the same command again to continue."
     assert plain is not None
     kinds: dict[Verdict, list[Point]] = {}
     for point in others:
         kinds.setdefault(verdict(point, plain), []).append(point)
     costs = plain.utility is not None and floor is not None and learned(plain.utility, metric, floor)
-    chosen = _choose(kinds, plain, metric, tolerance) if costs else _by_leak(kinds, plain)
+    chosen = _nothing_to_compare_with(plain, metric, floor) or (
+        _choose(kinds, plain, metric, tolerance) if costs else _by_leak(kinds, plain)
+    )
     still = [point for point in points if point.status == "unfinished"]
     if not still:
         return f"{chosen}."
@@ -68,33 +70,45 @@ def learned(utility: Interval, metric: Metric, floor: float) -> bool:
 
 
 def _too_early(plain: Point | None, metric: Metric, floor: float | None) -> str | None:
-    """Why the undefended setting gives nothing to compare with, if it does not."""
-    again = "run the same command again to continue"
+    """What the undefended setting still lacks to be compared with, if it lacks anything."""
     if plain is None or plain.score is None:
-        return f"No advice yet: no trial of the undefended setting is finished; {again}."
-    score, open_yet = plain.score, plain.status == "unfinished"
-    if score.leak.low <= score.control.high and open_yet:
+        return "no trial of the undefended setting is finished"
+    score = plain.score
+    if plain.status == "unfinished":
+        if _above_guessing(score):
+            return None  # what is read may tell something already, whatever the trainings will show
         return (
-            f"No advice yet: what is read with no defence ({score.label} {spread(score.leak)}, {_trials(score)}) is "
-            f"not told apart from guessing ({spread(score.control)}) yet; {again}."
+            f"what is read with no defence ({score.label} {spread(score.leak)}, {_trials(score)}) is "
+            f"not told apart from guessing ({spread(score.control)}) yet"
         )
-    if score.leak.low <= score.control.high:
+    if _above_guessing(score) and (plain.utility is None or floor is None):
+        return "how good the model gets with no defence is not measured"
+    return None
+
+
+def _nothing_to_compare_with(plain: Point, metric: Metric, floor: float | None) -> str | None:
+    """Why the finished undefended setting gives nothing to compare with, if it does not."""
+    if plain.status == "unfinished":
+        return None
+    score = _score(plain)
+    if not _above_guessing(score):
         return (
             f"This run cannot tell the defences apart: even with none, the best attack ({plain.best}) is not clearly "
             f"above guessing ({score.label} {spread(score.leak)} against {spread(score.control)}), so try stronger "
-            "attacks or more trials."
+            "attacks or more trials"
         )
-    if open_yet:
-        return None  # what is read may tell something already, whatever the trainings will show
-    if plain.utility is None or floor is None:
-        return f"No advice yet: how good the model gets with no defence is not measured; {again}."
+    assert plain.utility is not None and floor is not None
     if not learned(plain.utility, metric, floor):
         return (
             f"What a defence costs is not clear: with none, the model did not clearly get better than without "
             f"training ({named(metric)} {spread(plain.utility)} against {floor:.1f}), so use more rounds, "
-            "more seeds or another step size."
+            "more seeds or another step size"
         )
     return None
+
+
+def _above_guessing(score: AttackScore) -> bool:
+    return score.leak.low > score.control.high
 
 
 def _by_leak(kinds: dict[Verdict, list[Point]], plain: Point) -> str:
