@@ -62,11 +62,21 @@ def test_probabilities_sum_to_one(corpus, first, second):
 
 @settings(max_examples=60, deadline=None)
 @given(corpora, st.integers(0, VOCABULARY), st.integers(0, VOCABULARY))
-def test_all_followers_at_once_are_those_one_by_one(corpus, first, second):
-    """To the last bit: what is drawn from them must not change."""
-    prior, every = count_ngrams(corpus, VOCABULARY), np.arange(VOCABULARY)
-    slow = prior.probability(np.full_like(every, first), np.full_like(every, second), every)
-    assert np.array_equal(prior.followers(first, second), slow)
+def test_tokens_are_drawn_as_they_are_likely(corpus, first, second):
+    """All numbers from 0 to 1 in small steps: of each token as many as its probability says, the border's too."""
+    prior, every, steps = count_ngrams(corpus, VOCABULARY), np.arange(VOCABULARY + 1), 2000
+    drawn = [prior.follower(first, second, (step + 0.5) / steps) for step in range(steps)]
+    expected = prior.probability(np.full_like(every, first), np.full_like(every, second), every)
+    # A token has at most a piece of each of three orders, and each end of a piece is off by at most one step.
+    assert np.bincount(drawn, minlength=VOCABULARY + 1) / steps == pytest.approx(expected, abs=3 / steps)
+
+
+@settings(max_examples=30, deadline=None)
+@given(corpora, st.integers(0, 20), st.integers(0, 9))
+def test_what_is_drawn_has_its_length_and_no_border(corpus, length, seed):
+    drawn = count_ngrams(corpus, VOCABULARY).sample(length, torch.Generator().manual_seed(seed))
+    assert len(drawn) == length
+    assert all(token in range(VOCABULARY) for token in drawn)
 
 
 def test_nll_is_the_mean_over_the_sentence():
