@@ -97,7 +97,8 @@ def _nothing_to_compare_with(plain: Point, metric: Metric, floor: float | None) 
             f"above guessing ({score.label} {spread(score.leak)} against {spread(score.control)}), so try stronger "
             "attacks or more trials"
         )
-    assert plain.utility is not None and floor is not None
+    assert plain.utility is not None
+    assert floor is not None
     if not learned(plain.utility, metric, floor):
         return (
             f"What a defence costs is not clear: with none, the model did not clearly get better than without "
