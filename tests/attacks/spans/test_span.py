@@ -53,6 +53,22 @@ def test_dimensions_without_anything_do_not_hide_the_rank(size: float) -> None:
     torch.testing.assert_close(both @ both.T, torch.eye(38, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("outside", [None, 1])
+def test_rounding_that_is_small_in_a_small_dimension_does_not_hide_the_rank(outside: int | None) -> None:
+    """Its own spectrum fell farther there than from inputs to rounding: a rank of 39 where 34 states were read."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    sizes = torch.ones(40, dtype=torch.float64)
+    sizes[7] = 1e-6
+    matrix = normal(120, 34) @ normal(34, 40)
+    span = span_of([(matrix + 1e-3 * normal(120, 40)) * sizes], outside=outside)
+    assert span is not None
+    assert span.rank == 34
+
+
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
 def test_a_full_matrix_has_no_span(shape: tuple[int, int]) -> None:
     assert span_of([torch.randn(*shape, generator=torch.Generator().manual_seed(0))]) is None

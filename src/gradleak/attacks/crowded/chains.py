@@ -21,12 +21,13 @@ from gradleak.attacks.crowded.attended import Attended
 from gradleak.attacks.crowded.gathering import Gathering, longest
 from gradleak.attacks.crowded.guesses import Guesses
 from gradleak.attacks.exact.decoders import recover_decoder
+from gradleak.attacks.exact.places import nearly_full_places
 from gradleak.attacks.film.sentence_bounds import end_tokens
 from gradleak.attacks.soft.coefficients import LEAST_TOKENS, MISFIT, Coefficients
 from gradleak.attacks.soft.reading import beginnings, remaining, without
 from gradleak.attacks.spans.candidates import fitting
-from gradleak.attacks.spans.certify import input_span, mixing_parts
-from gradleak.attacks.spans.spans import Span, span_of
+from gradleak.attacks.spans.certify import input_span, mixed_spans
+from gradleak.attacks.spans.spans import Span
 from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
@@ -37,9 +38,10 @@ BETWEEN, WIDELY = 8, 8
 # Tokens between, and beginnings tried so, while beginnings are still gathered; and how often tokens that seem to be
 # missing are added meanwhile.
 NEARBY, WIDENED = (3, 3), 2
-# Ends of one beginning that are tried, last tokens of each, few of each at a time, and sentences that are compared
-# with the update together, fewer at first, since the likeliest is often right.
-ENDS, LAST, FEW, AT_FIRST, TOGETHER = 4, 24, 3, 2, 6
+# Ends of one beginning that are tried, and few last tokens of each, more only once a round has proved nothing: of 38
+# sentences proved one after the other none needed them. Sentences are compared with the update together, fewer at
+# first, since the likeliest is often right.
+ENDS, FEW, LAST, AT_FIRST, TOGETHER = 4, 3, 24, 2, 6
 # How far off coefficients may be that are not solved for but the likeliest, beside what is expected, and at most:
 # less than those of a sentence that lacks its full stop (9e-3 and more).
 MISFITS, MOST_MISFIT = 20.0, 2e-3
@@ -48,6 +50,8 @@ MISFITS, MOST_MISFIT = 20.0, 2e-3
 LAST_ONES, AT_ONCE, WHOLE, GONE = 2, 4, 0.2, 5e-3
 # What the predictions of all sentences weigh together, to within.
 ALL = 1e-3
+# States that may be left where it is looked whether they have fewer dimensions: first tokens often share one.
+NEARLY_FULL = 1.1
 # Rounds in which sentences are followed; what was proved is taken out before the next. That begins when this share of
 # the tokens is gone: with fewer all is quicker, and more of them occur once.
 ROUNDS, RENEWED = 12, 0.15
@@ -66,7 +70,17 @@ class Followed:
     @property
     def complete(self) -> bool:
         """Whether that is all: the predictions of a batch weigh one together."""
-        return sum(weight * (len(tokens) - 1) for tokens, weight in self.proved.items()) > 1 - ALL
+        return self.share > 1 - ALL
+
+    @property
+    def share(self) -> float:
+        """The share of all predictions that was proved."""
+        return sum(weight * (len(tokens) - 1) for tokens, weight in self.proved.items())
+
+    @property
+    def states_left(self) -> int | None:
+        """How many predictions are left: each weighs the same, one over their number. None before one is known."""
+        return round((1 - self.share) / statistics.median(self.proved.values())) if self.proved else None
 
 
 class Chains:
@@ -129,7 +143,7 @@ class Chains:
             waiting += longer
             if longer:
                 continue
-            proof = self._proved(view.coefficients, guesses, whole, LAST if attended.ends_show else LAST_ONES)
+            proof = self._proved(view.coefficients, guesses, whole, attended.ends_show)
             if proof is None:
                 self._nowhere.add(tokens)
                 continue
@@ -281,14 +295,15 @@ class Chains:
         return [], whole[:ENDS] if attended.ends_show else whole
 
     def _proved(
-        self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]], most: int
+        self, coefficients: Coefficients, guesses: Guesses, whole: Sequence[tuple[int, ...]], ends_show: bool
     ) -> tuple[Tokens, float] | None:
         """The sentence that is proved with some last token, of the likeliest, and its weight."""
+        most = (LAST if self._anything_begins else FEW) if ends_show else LAST_ONES
         likely = [
             (rank // FEW, number, (*(int(guesses.bag[each]) for each in own), last))
             for number, own in enumerate(whole)
             for rank, last in enumerate(guesses.last_ones(own, self.ends)[:most])
-            if most > LAST_ONES or last in self.ends  # where ends do not show, only what looks like one
+            if ends_show or last in self.ends  # where ends do not show, only what looks like one
         ]
         tried = [own for *_, own in sorted(likely)]  # the likeliest last tokens of all ends first
         starts = [0, *range(AT_FIRST, len(tried), TOGETHER)]
@@ -307,9 +322,11 @@ class Chains:
         coefficients.update = coefficients.of(self.found.left)
 
     def _rank_shows(self) -> bool:
-        """Whether what is left has fewer tokens than dimensions."""
-        parts = [part for part in mixing_parts(self.model, 0) if part.weight_name in self.found.left]
-        return bool(parts) and span_of([part.of(self.found.left[part.weight_name]) for part in parts]) is not None
+        """Whether what is left has fewer states than dimensions, wherever that shows."""
+        model, found = self.model, self.found
+        if found.states_left is not None and found.states_left > NEARLY_FULL * model.width:
+            return False
+        return bool(mixed_spans(model, found.left) or nearly_full_places(model, found.left))
 
     def _finish(self, keep: Callable[[Followed], None]) -> bool:
         """Exact recovery of what is left, if that has become few enough; whether nothing is left then."""

@@ -124,6 +124,12 @@ def span_of(
         end: int | None = min(_standing(sizes, rows, width, least, most), width - width // DRIFT_LEAVES)
     elif before is None:
         end = _end(sizes, float(sizes[0]))
+        if end is None or width - end < least_outside(width):
+            # Rounding is smaller in columns that are, so its own spectrum falls where only such a dimension is left.
+            # With columns of one size it does not, and the rank is the same.
+            alive = stacked[:, _live(stacked)]
+            even = torch.linalg.svdvals(alive / alive.norm(dim=0))
+            end = _end(even, float(even[0]))
     else:
         above = int((sizes > ABOVE * before.noise * (rows**0.5 + width**0.5)).sum())
         fall = _end(sizes[: above + 1], float(before.sizes[0])) if narrow else None
@@ -165,8 +171,7 @@ def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
     Dimensions in which no input has anything are left out: norms of real models have weights of zero, and spectra
     would fall from rounding to nothing there, farther than from the inputs to rounding.
     """
-    scales = stacked.norm(dim=0)
-    live = scales > DEAD * scales.max()
+    live = _live(stacked)
     if not bool(live.all()):
         sizes, inside = _decompose(stacked[:, live])
         directions = stacked.new_zeros(len(inside), len(live))
@@ -177,6 +182,12 @@ def _decompose(stacked: Tensor) -> tuple[Tensor, Tensor]:
         stacked = torch.linalg.qr(stacked, mode="r").R
     _, sizes, directions = torch.linalg.svd(stacked, full_matrices=True)
     return sizes, directions
+
+
+def _live(stacked: Tensor) -> Tensor:
+    """Which columns have anything in them."""
+    scales = stacked.norm(dim=0)
+    return scales > DEAD * scales.max()
 
 
 def _edge(heights: Sequence[int], width: int) -> float:
