@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gradleak.attacks.crowded.attended import Attended
-from gradleak.attacks.crowded.gathering import Gathering, longest
+from gradleak.attacks.crowded.gathering import WIDER, Gathering, longest
 from gradleak.attacks.crowded.guesses import Guesses
 from gradleak.attacks.exact.decoders import recover_decoder
 from gradleak.attacks.exact.places import nearly_full_places
@@ -32,9 +32,9 @@ from gradleak.core.budget import Budget
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
-# Tokens between two that occur once, at most; and of the likeliest beginnings up to there, so many are also tried
-# with any token between.
-BETWEEN, WIDELY = 8, 8
+# Tokens between two that occur once, at most, at first and where that led nowhere: numbers are long. Of the likeliest
+# beginnings up to there, so many are also tried with any token between.
+BETWEEN, FARTHER, WIDELY = 8, 20, 8
 # Tokens between, and beginnings tried so, while beginnings are still gathered; and how often tokens that seem to be
 # missing are added meanwhile.
 NEARBY, WIDENED = (3, 3), 2
@@ -103,6 +103,7 @@ class Chains:
         self._anchors: dict[int, Tokens] = {}  # beginnings that were found, by their last tokens
         self._nowhere: set[Tokens] = set()
         self._anything_begins = False
+        self._wider = WIDER  # until it is known which candidates were there
         self.ends = [token for token in end_tokens(model) if bool(model.text_tokens[token])]
 
     def run(self, keep: Callable[[Followed], None]) -> Followed:
@@ -110,7 +111,7 @@ class Chains:
         for _ in range(ROUNDS):
             before = len(self.found.proved)
             self._round(keep)
-            if self.budget.over or self._finish(keep):
+            if self.budget.over or self._finish(keep) or not self.found.bag:
                 break
             if len(self.found.proved) == before:
                 if self._anything_begins:
@@ -134,12 +135,15 @@ class Chains:
             sentence = max(begun, key=lambda own: (begun[own] not in self._nowhere, len(own)))
             waiting.remove(sentence)
             tokens = begun[sentence]
+            if new and tokens in self._nowhere and attended.ends_show:
+                break  # what is left then shows more
             if sentence in seen or any(own[: len(tokens)] == tokens for own in new):
                 continue
             seen.add(sentence)
             self._anchors[tokens[-1]] = tokens
             self.show(tokens)
-            longer, whole = self._follow(attended, guesses, sentence, BETWEEN, WIDELY if attended.ends_show else 1)
+            between = FARTHER if tokens in self._nowhere else BETWEEN
+            longer, whole = self._follow(attended, guesses, sentence, between, WIDELY if attended.ends_show else 1)
             waiting += longer
             if longer:
                 continue
@@ -163,7 +167,9 @@ class Chains:
             self._take_out_together(new, view.coefficients)
             keep(found)
         if new:
-            found.bag = remaining(before, view.coefficients.of(found.left), attended.tokens)
+            inner, now = attended.inner, view.coefficients.of(found.left)
+            found.bag = remaining(before[inner], now[inner], [attended.tokens[number] for number in inner])
+            self._wider = 1.0
             # Nothing comes back to the query of a first token, which does not say that it is gone.
             found.bag = sorted({*found.bag, *(attended.tokens[own[0]] for own in view.first)})
         self._anchors = {
@@ -220,7 +226,7 @@ class Chains:
         """Beginnings in more different tokens than dimensions: those that show, and what follows from these."""
         model, bag = self.model, torch.tensor(self.found.bag, device=self.model.device)
         first = model.prefix[-1:] or beginnings(model, bag)
-        gathering = Gathering(model, rest, self.found.bag, self.length, first, self.budget)
+        gathering = Gathering(model, rest, self.found.bag, self.length, first, self.budget, self._wider)
         gathering.run(_numbered(gathering.numbers, self._anchors))
         for _ in range(WIDENED):
             # A token that was read and is not among the candidates spoils the equations of all others.
@@ -332,14 +338,22 @@ class Chains:
         """Exact recovery of what is left, if that has become few enough; whether nothing is left then."""
         if not self._rank_shows():
             return False
-        rest = Update(dict(self.found.left), self.gradient.manifest)
-        outcome = recover_decoder(self.model, rest, self.budget, lambda text: None)
-        coefficients = Coefficients(self.model, self.found.left, self.found.bag)
+        found = self.found
+        outcome = recover_decoder(
+            self.model, Update(dict(found.left), self.gradient.manifest), self.budget, lambda _: None
+        )
+        coefficients = Coefficients(self.model, found.left, found.bag)
         tried = [tuple(each.tokens) for each in outcome.sentences]
         proofs = zip(tried, coefficients.matches(tried), strict=True)
-        self.found.proved.update({own: match.weight for own, match in proofs if match.proved})
-        keep(self.found)
-        return self.found.complete
+        new = {own: match.weight for own, match in proofs if match.proved and own not in found.proved}
+        found.proved.update(new)
+        keep(found)
+        if new and not found.complete:
+            before = coefficients.update
+            for own, weight in new.items():
+                found.left = without(self.model, found.left, own, weight)
+            found.bag = remaining(before, coefficients.of(found.left), found.bag)
+        return found.complete
 
 
 @dataclass

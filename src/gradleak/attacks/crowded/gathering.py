@@ -144,7 +144,7 @@ class Gathering:
         self._see()
 
     def _see(self) -> None:
-        allowed = (ALLOWED * self.queries.off.sqrt()).clamp_min(2 * LEFT_OVER)
+        allowed = (ALLOWED * self.queries.off.sqrt()).clamp_min(LEFT_OVER)
         self.limits = (TIMES * self.queries.off).clamp_min(NOTHING)
         unknown = torch.ones_like(allowed, dtype=torch.bool)
         unknown[list(self.known)] = False

@@ -17,6 +17,11 @@ from torch import Tensor
 FAST, SLOW, AGAIN = 15, 2, 3
 # Once answers are this good in the median, tokens that are smaller than this beside the median were not there.
 GOOD, ABSENT = 1e-3, 2e-3
+# Nothing, as the size of a token. One that was emptied and was there leaves a rest that no other explains: where it
+# would explain so many times what is usual, it is taken back.
+NOTHING, MISSING = 1e-30, 4.0
+# Rounding in the gradient of each dimension, as a share of the energy: at first, and at most.
+LEAST_ROUNDING, MOST_ROUNDING = 1e-14, 1e-6
 # What a token may have outside the directions that are open to it: rounding.
 ROUNDING = 1e-7
 # What a token has outside its directions, as a share of all, if these are wrong. Seen: 1e-3 and less in right ones.
@@ -38,7 +43,8 @@ class Likeliest:
         # Heads differ in size and say as much about a token; all are brought to one.
         self._scale = heads.square().mean(dim=(0, 3)).sqrt().clamp_min(1e-300)[None, :, :, None]
         self._gradient = (heads / self._scale).flatten(1)
-        self._sizes = sizes.double().square().clamp_min(1e-30)
+        self._sizes = sizes.double().square().clamp_min(NOTHING)
+        self._noise = LEAST_ROUNDING
         self._open: dict[int, Tensor] = {}
         self._open_sizes = sizes.new_zeros(0, dtype=torch.float64)
         self._packed = _Packed({}, shape)
@@ -56,7 +62,9 @@ class Likeliest:
     @property
     def present(self) -> Tensor:
         """Which tokens got anything back, once that is known; all before."""
-        return self._sizes > 1e-30 if float(self.off.median()) < GOOD else torch.ones_like(self.off, dtype=torch.bool)
+        return (
+            self._sizes > NOTHING if float(self.off.median()) < GOOD else torch.ones_like(self.off, dtype=torch.bool)
+        )
 
     @property
     def known(self) -> list[int]:
@@ -73,7 +81,7 @@ class Likeliest:
 
         About 1 of a token that was not there, more of one that was and is not among these.
         """
-        seen, usual = (self._dual(each) for each in (self._gradient, self.inputs.T @ self._made_up()))
+        seen, usual = self._dual(self._gradient), self._dual(self._made_up()[1])
         return (others @ seen).square().sum(dim=1) / (others @ usual).square().sum(dim=1).clamp_min(1e-300)
 
     def narrow(self, directions: dict[int, Tensor]) -> None:
@@ -99,35 +107,53 @@ class Likeliest:
         packed, known = self._packed, self._packed.tokens
         self._factorise()
         self._rows = self._solved(self._gradient)
-        errors = self._errors()
+        made_up = self._made_up() if known else None
+        errors = self._errors(made_up)
         found = self._rows.square().mean(dim=1)
         if known:
             inside = packed.inside(self._rows).square().mean(dim=1)
             self._open_sizes = ((inside + errors[known]) / packed.shares).clamp_min(1e-30)
         fixed = found / (1 - errors / self._sizes).clamp_min(1e-9) if fast else found + errors
-        self._sizes = fixed.clamp_min(1e-30)
-        if known and float(self.off.median()) < GOOD:
-            self._sizes[self._sizes < ABSENT**2 * self._sizes.median()] = 1e-30
+        self._sizes = fixed.clamp_min(NOTHING)
+        if made_up is not None and float(self.off.median()) < GOOD:
+            self._sizes[self._sizes < ABSENT**2 * self._sizes.median()] = NOTHING
+            self._compare(made_up[1])
         self.off = (errors / found.clamp_min(1e-300)).clamp_min(SUREST)
 
-    def _errors(self) -> Tensor:
+    def _errors(self, made_up: tuple[Tensor, Tensor] | None) -> Tensor:
         """How far off the numbers of each token are in the mean of their squares, if all sizes are right."""
-        packed = self._packed
-        if not packed.tokens:
+        if made_up is None:
             reached = (self.inputs * torch.cholesky_solve(self.inputs.T, self._spread).T).sum(dim=1)
             return self._sizes * (1 - self._sizes * reached).clamp_min(0)
         # Seen on a made-up gradient, of which the answer is known.
-        made_up = self._made_up()
-        return (self._solved(self.inputs.T @ made_up) - made_up).square().mean(dim=1)
+        rows, gradient = made_up
+        return (self._solved(gradient) - rows).square().mean(dim=1)
 
-    def _made_up(self) -> Tensor:
-        """Rows with the sizes and directions that the last solution assumed."""
+    def _compare(self, made_up: Tensor) -> None:
+        """What this gradient has beyond what is usual: rounding, and tokens that were emptied and were there."""
+        seen, usual = self._dual(self._gradient), self._dual(made_up)
+        more = float(seen.square().sum() / usual.square().sum().clamp_min(1e-300))
+        self._noise = min(max(self._noise * more, LEAST_ROUNDING), MOST_ROUNDING)
+        emptied = (self._sizes <= NOTHING).nonzero()[:, 0]
+        if not len(emptied):
+            return
+        own, expected = ((self.inputs[emptied] @ each).square().mean(dim=1) for each in (seen, usual))
+        ratios = own / expected.clamp_min(1e-300)
+        worst = int(ratios.argmax())
+        if float(ratios[worst]) > MISSING:
+            self._sizes[emptied[worst]] = (own - expected)[worst] / expected[worst].square()
+
+    def _made_up(self) -> tuple[Tensor, Tensor]:
+        """Rows with the sizes and directions that the last solution assumed, and the gradient that they make."""
         packed, (sizes, open_sizes) = self._packed, self._solved_sizes
-        drawn = torch.randn(self._rows.shape, generator=self._draws, dtype=self._rows.dtype).to(self._rows.device)
+        drawn, rounding = (
+            torch.randn(each.shape, generator=self._draws, dtype=each.dtype).to(each.device)
+            for each in (self._rows, self._gradient)
+        )
         rows = sizes.sqrt()[:, None] * drawn
         if packed.tokens:
             rows[packed.tokens] = open_sizes.sqrt()[:, None] * packed.inside(drawn)
-        return rows
+        return rows, self.inputs.T @ rows + self._rounding**0.5 * rounding
 
     def _factorise(self) -> None:
         """What every solution with these sizes and directions needs."""
@@ -137,7 +163,8 @@ class Likeliest:
         if packed.tokens:
             sizes[packed.tokens] = ROUNDING * self._open_sizes
         spread = inputs.T @ (sizes[:, None] * inputs)
-        spread.diagonal().add_(1e-14 * spread.diagonal().mean())
+        self._rounding = self._noise * float(spread.diagonal().mean())
+        spread.diagonal().add_(self._rounding)
         self._spread = torch.linalg.cholesky(spread)
         if not packed.tokens:
             return
