@@ -107,7 +107,7 @@ def _attack_update(
     known, trial, problem = None, unscored(answer, seed), None
     if truth is not None:
         try:
-            known = _of_the_model(read_truth(truth), truth, model)
+            known = _of_the_model(read_truth(truth, model), truth, model)
             attacked = Attacked(spec, modality.batch(known, model), shared, answer, seed)
             closing = budget.closing()
             (control,) = modality.control(method, [attacked], model, [held], closing, progress)

@@ -88,6 +88,9 @@ class Scenario(_Model):
         default=None, description="the threat model's name, with what was set otherwise; null if it was not named"
     )
     notes: list[str] = Field(default_factory=list, description="what is to be known of the model, such as a new head")
+    taken_as: dict[str, str] = Field(
+        default_factory=dict, description="settings of how model and data are read, where they were given"
+    )
 
     @property
     def modality(self) -> Modality:

@@ -90,6 +90,7 @@ def remarks(results: Results) -> list[str]:
         lines.append(
             f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
             f"gradient): {enumerated(_obstacles(results.scenario))} cost the attacker that much."
+            f"{_other_causes(results.scenario, apart)}"
         )
     return lines
 
@@ -175,6 +176,20 @@ def _notes(results: Results) -> list[str]:
         f"{first[key][0].upper()}{first[key][1:]} ({counted(times, 'trial')})."
         for key, times in counts.most_common(5)
     ]
+
+
+# Above it neither rounding nor a few local steps are likely to be all.
+FAR_APART = 0.05
+
+
+def _other_causes(scenario: Scenario, apart: float) -> str:
+    """What a manifest written elsewhere may have left out, where even the truth is far from its update."""
+    if not scenario.recorded or apart < FAR_APART:
+        return ""
+    unsaid = ["the model has to be the one before that training"]
+    if scenario.client.mode == "eval":
+        unsaid.append("dropout, if the training had it on (model.train()), belongs into the manifest as mode=train")
+    return f" If that is more than you expect: {enumerated(unsaid)}."
 
 
 def _obstacles(scenario: Scenario) -> list[str]:

@@ -39,6 +39,7 @@ class Converted:
     model: Path | None
     rule: ClientRule
     read: tuple[str, ...]
+    dropout: bool  # whether the model has any, which the rule may say was on
 
 
 def convert_weights(
@@ -64,7 +65,7 @@ def convert_weights(
     weights = {name: weight.detach().cpu() for name, weight in model.module.named_parameters()}
     first = _named(form, start) if start is not None else {}
     last = _named(form, end)
-    dropout = any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.module.modules())
+    dropout = has_dropout(model)
     built = _in_precision(options.rule(found, dropout=dropout), {**weights, **first}, last)
     if built.exact:
         moved = difference({**weights, **first}, last)
@@ -73,7 +74,11 @@ def convert_weights(
     folder = recorder.write(out, {**weights, **first}, last, sentences=options.sentences)
     same = all(bool((weights[name] == weight).all()) for name, weight in first.items())
     new = None if same and own else save_with(model.module, first, model.tokenizer, place)
-    return Converted(folder, new, built.rule, built.read)
+    return Converted(folder, new, built.rule, built.read, dropout)
+
+
+def has_dropout(model: TextModel) -> bool:
+    return any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.module.modules())
 
 
 def convert_gradient(

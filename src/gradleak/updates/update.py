@@ -22,6 +22,7 @@ from gradleak.updates.manifest import Known, Manifest, read_manifest
 from gradleak.updates.plausible import check_made
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"
+MADE_WITH = "; name the model that the update was made with (--model)"
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: Target) -> None:
     if unknown:
         raise GradleakError(
             f"the update does not fit {model.name}: it holds {quoted(unknown[0])}"
-            f"{_others(unknown)}, which the model does not have"
+            f"{_others(unknown)}, which the model does not have{MADE_WITH}"
         )
     for name, shape in shapes.items():
         if shape != tuple(parameters[name].shape):
             raise GradleakError(
                 f"the update does not fit {model.name}: {name} has shape {list(shape)}, "
-                f"the model's has {list(parameters[name].shape)}"
+                f"the model's has {list(parameters[name].shape)}{MADE_WITH}"
             )
 
 
