@@ -171,7 +171,7 @@ class Trial(_Model):
 class Results(_Model):
     """What one audit found: the scenario, every trial, and the means over trials beside those of the control."""
 
-    schema_version: Literal[1, 2, 3] = Field(default=3, description="less in results of older versions")
+    schema_version: Literal[1, 2, 3, 4] = Field(default=4, description="less in results of older versions")
     created: str
     status: StopReason
     redacted: bool = False

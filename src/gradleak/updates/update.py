@@ -92,7 +92,7 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
     place = Path(folder)
     for name in (MANIFEST, TENSORS):
         if not (place / name).is_file():
-            raise GradleakError(f"{place} is not an update folder: it holds no {name}")
+            raise GradleakError(f"{place} is not an update folder: it holds no {name}{_below(place)}")
     manifest = read_manifest(place / MANIFEST)
     if model is not None:
         header = read_header(place / TENSORS)
@@ -102,6 +102,12 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
         update.check(model)
         check_made(update.tensors, model.parameters(), manifest)
     return update
+
+
+def _below(place: Path) -> str:
+    """Where a run's update folders lie, if it is the folder of the run that was named."""
+    found = sorted(file.parent for depth in ("*", "*/*") for file in place.glob(f"{depth}/{MANIFEST}"))
+    return f"; {found[0]}{_others(found)} below it may be what you mean" if found else ""
 
 
 def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: Target) -> None:
