@@ -127,8 +127,8 @@ def _check_not_weights(tensors: Mapping[str, Tensor], weights: Mapping[str, Tens
         )
     raise _cannot(
         rule,
-        "it is nearly the model's weights, not a gradient; if the client sends its weights after training, its rule is "
-        "one of local steps, such as fedavg or adamw",
+        "it is nearly the model's weights, not a gradient; of a client that sends its weights after training the rule "
+        "is one of local steps, such as fedavg or adamw",
     )
 
 

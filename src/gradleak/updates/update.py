@@ -106,7 +106,7 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
 
 def _below(place: Path) -> str:
     """Where a run's update folders lie, if it is the folder of the run that was named."""
-    found = sorted(file.parent for depth in ("*", "*/*") for file in place.glob(f"{depth}/{MANIFEST}"))
+    found = sorted(str(file.parent) for depth in ("*", "*/*") for file in place.glob(f"{depth}/{MANIFEST}"))
     return f"; {found[0]}{_others(found)} below it may be what you mean" if found else ""
 
 
