@@ -102,6 +102,16 @@ def test_dropout_that_nobody_spoke_of_is_pointed_out(model, tmp_path, capsys):
         assert ("convert again with --dropout" in " ".join(capsys.readouterr().out.split())) == told, words
 
 
+def test_steps_of_adam_that_are_said_to_be_of_sgd_are_pointed_out(model, tmp_path, capsys):
+    folder = save_model(model.module, model.tokenizer, tmp_path / "model")
+    torch.save(moved(model, ClientRule.parse("adamw:epochs=2,batch=3,lr=1e-3,wd=0"))[0], tmp_path / "after.pt")
+    words = ("--model", folder, "--after", tmp_path / "after.pt", "--lr", 1e-3, "--epochs", 2, "--batch-size", 3)
+    command(*words, "--out", tmp_path / "sgd")
+    assert "--optimizer adamw" in capsys.readouterr().out
+    command(*words, "--optimizer", "adamw", "--weight-decay", 0, "--out", tmp_path / "adamw")
+    assert "--optimizer adamw" not in capsys.readouterr().out
+
+
 def test_weights_that_are_not_the_models_come_with_a_model(model, tmp_path):
     start = tiny_model("bert", "classification", seed=5)
     after, _ = moved(start)

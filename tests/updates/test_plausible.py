@@ -14,7 +14,7 @@ from tiny import TEXTS, tiny_model
 from gradleak import GradleakError, load_update
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import Known, Manifest
-from gradleak.updates.plausible import check_made, check_plausible, largest_ratio
+from gradleak.updates.plausible import check_made, check_plausible, largest_ratio, moved_like_adam
 from gradleak.updates.update import Update
 
 LABELS = torch.tensor([0, 1, 1])
@@ -153,3 +153,14 @@ def test_a_wrong_step_size_is_named_beside_a_wrong_decay():
     rule = ClientRule.parse("adamw:steps=2,batch=2,lr=1e-5")
     with pytest.raises(GradleakError, match=r"wd=0\.0\d+, with this wd about lr=[45]\.?\d*e-05"):
         check_plausible(moved, before, rule, 4)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_adams_steps_are_told_from_those_of_sgd(steps):
+    """Who leaves --optimizer out gets SGD, and adapters are nearly always trained by AdamW."""
+    for name in ("adam", "adamw", "fedavg"):
+        moved, _ = trained(name, steps, lr=2e-4)
+        assert moved_like_adam(moved, ClientRule.parse(f"fedavg:steps={steps},batch=3,lr=2e-4"), 3) == (
+            name != "fedavg"
+        )
+    assert not moved_like_adam(moved, ClientRule.parse(f"adamw:steps={steps},batch=3,lr=2e-4"), 3)

@@ -16,6 +16,10 @@ UNSAID = (
     "dropout is taken to have been off: this model has some, and it is on wherever training calls model.train(), as "
     "Trainer does; if it was on, convert again with --dropout"
 )
+ADAMS = (
+    "the weights moved as Adam moves them, nearly all by about the step size, and the rule says SGD; if Adam did it, "
+    "convert again with --optimizer adamw, or with the whole rule as --client"
+)
 WEIGHTS = ".safetensors or .pt file, a model's folder, or an adapter's"
 
 
@@ -85,6 +89,8 @@ def convert(
         for line in done.read:
             say(f"read    {line.removeprefix('read from ')}")
         say(f"rule    {done.rule}")
+    if done is not None and done.like_adam:
+        say(f"note    {ADAMS}")
     if may_drop and rule is not None and rule.mode == "eval" and "mode=" not in (client or ""):
         say(f"note    {UNSAID}")
     if done is not None and done.model is not None:

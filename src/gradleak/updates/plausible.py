@@ -21,6 +21,8 @@ SLACK = 1e-3
 FEWEST_ROWS, FEWEST_COLUMNS = 64, 8
 # What is as near to the weights as this is no gradient and no difference; tensors up to this size are enough to tell.
 SAME_AS_WEIGHTS, SMALL = 0.1, 1 << 20
+# Of the step size, what Adam moves the middle one of all weights by at least.
+ADAMS_LEAST = 0.2
 
 
 def check_plausible(
@@ -108,6 +110,21 @@ def _longest_way(rule: ClientRule, rates: list[float]) -> float | None:
     return rule.clip * sum(rate * push for rate, push in zip(rates, pushes, strict=True))
 
 
+def moved_like_adam(moved: Mapping[str, Tensor], rule: ClientRule, sentences: int | None = None) -> bool:
+    """Whether what SGD is said to have moved moved as Adam moves it: about everything by about the step size.
+
+    SGD moves a weight by the step size times its gradient, and gradients of most weights are far below 1.
+    """
+    if rule.name != "fedavg" or rule.lr <= 0:
+        return False
+    sizes = torch.cat([tensor.detach().float().abs().flatten()[: 1 << 16].cpu() for tensor in moved.values()])
+    sizes = sizes[sizes > 0]
+    steps = rule.count_steps(sentences or rule.batch)
+    return (
+        len(sizes) > 0 and ADAMS_LEAST * rule.lr <= float(sizes.median()) <= float(sizes.max()) <= 2 * steps * rule.lr
+    )
+
+
 def _check_not_weights(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor], rule: ClientRule) -> None:
     """Refuse weights that were taken for a gradient, or for how far weights moved."""
     sizes = {name: weights[name].numel() for name in tensors}
@@ -127,7 +144,7 @@ def _check_not_weights(tensors: Mapping[str, Tensor], weights: Mapping[str, Tens
         )
     raise _cannot(
         rule,
-        "it is nearly the model's weights, not a gradient; of a client that sends its weights after training the rule "
+        "it is nearly the model's weights, not a gradient; of a client that sends weights after training the rule "
         "is one of local steps, such as fedavg or adamw",
     )
 

@@ -105,8 +105,10 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
 
 
 def _below(place: Path) -> str:
-    """Where a run's update folders lie, if it is the folder of the run that was named."""
+    """What the folder is instead: a run's, in which update folders lie, or a model's."""
     found = sorted(str(file.parent) for depth in ("*", "*/*") for file in place.glob(f"{depth}/{MANIFEST}"))
+    if not found and any((place / name).is_file() for name in ("config.json", "adapter_config.json")):
+        return "; it holds a model, and `gradleak convert` makes updates of models before and after training"
     return f"; {found[0]}{_others(found)} below it may be what you mean" if found else ""
 
 
