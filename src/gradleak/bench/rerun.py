@@ -5,7 +5,7 @@
 Each file of measurements that a bench wrote batch by batch has a command and, of every batch, its seed and what was
 read of it. Batches are drawn from all of these together; one that took too long, or that older code is noted to have
 made, is passed over and named. The command is run again for that batch alone. All that does not depend on the machine
-must be the same. Files hold how many sentences and tokens came back and how near each is, not what they say; where all
+must be the same. Files hold how many sentences and tokens came back and how near each is, not their words; where all
 came back, every token is in both runs that of the batch, which its seed fixes, so the tokens are the same.
 """
 
