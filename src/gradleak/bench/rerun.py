@@ -1,12 +1,14 @@
 """Measured batches drawn at random and attacked again: whether the same comes back.
 
     python -m gradleak.bench.rerun --data-dir DIR --seed 20261119
+    python -m gradleak.bench.rerun --data-dir DIR --seed 20261119 --recipes docs/results
 
 Each file of measurements that a bench wrote batch by batch has a command and, of every batch, its seed and what was
 read of it. Batches are drawn from all of these together; one that took too long, or that older code is noted to have
 made, is passed over and named. The command is run again for that batch alone. All that does not depend on the machine
 must be the same. Files hold how many sentences and tokens came back and how near each is, not their words; where all
-came back, every token is in both runs that of the batch, which its seed fixes, so the tokens are the same.
+came back, every token is in both runs that of the batch, which its seed fixes, so the tokens are the same. With
+`--recipes` lines of the papers' tables are drawn instead, each with all its trials.
 """
 
 from __future__ import annotations
@@ -45,12 +47,15 @@ class Batch:
     def label(self) -> str:
         return f"{self.file}, seed {self.kept['seed']}"
 
+    @property
+    def seconds(self) -> float:
+        return float(self.kept["seconds"])
+
     def passed_over(self, longest: float) -> str | None:
         """Why it is not run again; None if it is."""
         if self.noted or "_before" in self.file:
             return "by code that has changed since, as the file notes"
-        seconds = self.kept["seconds"]
-        return f"it took {seconds:.0f} s" if seconds > longest else None
+        return f"it took {self.seconds:.0f} s" if self.seconds > longest else None
 
     def again(self, data: Path, out: Path) -> list[str]:
         """Its command, for it alone, with the files where they lie here."""
@@ -58,6 +63,39 @@ class Batch:
         words[0] = sys.executable
         words = [str(data / word) if (data / word).is_file() else word for word in words]
         return [*words, "--first-seed", str(self.kept["seed"]), "--batches", "1", "--out", str(out)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a paper's table."""
+
+    file: str
+    recipe: str
+    kept: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.file}, {self.kept['name']}"
+
+    @property
+    def seconds(self) -> float:
+        return float(self.kept["trials"] * self.kept["seconds"])
+
+    def passed_over(self, longest: float) -> str | None:
+        return f"its attacks took {self.seconds:.0f} s" if self.seconds > longest else None
+
+    def again(self, data: Path, out: Path) -> list[str]:
+        only, trials = f"^{re.escape(self.kept['name'])}$", str(self.kept["trials"])
+        words = [sys.executable, "-m", "gradleak.bench.recipes", self.recipe, "--data-dir", str(data)]
+        return [*words, "--runs", str(out.parent / "runs"), "--out", str(out), "--only", only, "--trials", trials]
+
+
+def lines(folder: Path) -> Iterator[Line]:
+    """Every line of a paper's table that was run to its end."""
+    for place in sorted(folder.glob("*.json")):
+        content = json.loads(place.read_text())
+        for cell in content["cells"]:
+            yield Line(place.stem, content["recipe"], cell)
 
 
 def batches(folder: Path) -> Iterator[Batch]:
@@ -83,7 +121,7 @@ def differences(kept: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {kept[name]} and {again[name]}" for name in both if kept[name] != again[name]]
 
 
-def outcome(batch: Batch, again: Mapping[str, Any]) -> str:
+def outcome(batch: Batch | Line, again: Mapping[str, Any]) -> str:
     """What to say of a batch that was run again."""
     differ = differences(batch.kept, again)
     if differ:
@@ -97,6 +135,7 @@ def outcome(batch: Batch, again: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measurements", type=Path, default=Path("docs/measurements"))
+    parser.add_argument("--recipes", type=Path, help="the folder of the papers' tables, to draw lines of them")
     parser.add_argument("--data-dir", type=Path, required=True, help="where the files lie that commands name")
     parser.add_argument("--seed", type=int, required=True, help="of the draw")
     parser.add_argument("--cells", type=int, default=3)
