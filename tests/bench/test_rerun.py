@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from docs_pages import DOCS
 
-from gradleak.bench.rerun import Batch, batches, outcome
+from gradleak.bench.rerun import Batch, batches, lines, outcome
 
 COMMAND = "python -m gradleak.bench.lora --data enron.json --attack soft --batch-size 4 --batches 9 --out a.json"
 KEPT = {"seed": 7, "sentences": 2, "whole": 2, "tokens": 9, "seconds": 3.0}
@@ -58,3 +58,14 @@ def test_files_of_other_kinds_are_left_out(tmp_path: Path):
     (tmp_path / "other.json").write_text(json.dumps({"about": {"command": "gradleak audit"}, "cells": [KEPT]}))
     (tmp_path / "list.json").write_text("[]")
     assert list(batches(tmp_path)) == []
+
+
+def test_lines_of_tables_are_run_by_their_recipe(tmp_path: Path):
+    found = {each.label: each for each in lines(DOCS / "results")}
+    line = found["dager-table2, CoLA B=1"]
+    words = line.again(tmp_path, tmp_path / "out.json")
+    assert words[2:4] == ["gradleak.bench.recipes", "dager-table2"]
+    assert words[-4:] == ["--only", "^CoLA\\ B=1$", "--trials", "100"]
+    assert line.passed_over(600) is None
+    assert "took" in (found["partial-figure4, CoLA all gradients"].passed_over(600) or "")
+    assert outcome(line, line.kept) == "the same tokens"

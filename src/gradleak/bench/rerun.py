@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -141,8 +142,8 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=3)
     parser.add_argument("--longest", type=float, default=600.0, help="seconds that a batch may have taken")
     given = parser.parse_args()
-    drawn = list(batches(given.measurements))
-    print(f"{len(drawn)} batches; seed of the draw {given.seed}")
+    drawn: list[Batch | Line] = [*(lines(given.recipes) if given.recipes else batches(given.measurements))]
+    print(f"{len(drawn)} {'lines' if given.recipes else 'batches'}; seed of the draw {given.seed}")
     Random(given.seed).shuffle(drawn)
     left = given.cells
     for batch in drawn:
@@ -159,12 +160,10 @@ def main() -> None:
                 print(f"{batch.label}: failed: {done.stderr.strip()[-300:]}", flush=True)
                 continue
             (again,) = json.loads(place.read_text())["cells"]
-        counts = ", ".join(
-            f"{name} {batch.kept[name]}" for name in ("sentences", "whole", "tokens") if name in batch.kept
-        )
-        print(
-            f"{batch.label} ({counts}): {outcome(batch, again)}; {batch.kept['seconds']} s then, {again['seconds']} s"
-        )
+        now = again["seconds"] * (again["trials"] if isinstance(batch, Line) else 1)
+        counts = [f"{name} {batch.kept[name]}" for name in ("sentences", "whole", "tokens") if name in batch.kept]
+        said = f"{batch.label} ({', '.join(counts)}): {outcome(batch, again)}"
+        print(f"{said}; {batch.seconds:.0f} s then, {now:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
