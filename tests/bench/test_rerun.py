@@ -50,6 +50,9 @@ def test_only_what_came_back_whole_is_known_to_be_the_same_tokens():
     assert outcome(whole, {**KEPT, "seconds": 99.0}) == "the same tokens"
     assert "counts and scores" in outcome(part, {**KEPT, "whole": 1})
     assert outcome(whole, {**KEPT, "whole": 1}) == "differs (whole: 2 and 1)"
+    assert outcome(Batch("a", COMMAND, False, {**KEPT, "control": 5}), {**KEPT, "control": 6}) == (
+        "the same tokens; its control is another"
+    )
     bag = {**KEPT, "whole": 0, "tokens_found": 9, "tokens_wrong": 0}  # tokens by name, and no sentence looked for
     assert outcome(Batch("a", COMMAND, False, bag), bag) == "the same tokens"
 

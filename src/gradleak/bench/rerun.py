@@ -123,14 +123,15 @@ def differences(kept: Mapping[str, Any], again: Mapping[str, Any]) -> list[str]:
 
 
 def outcome(batch: Batch | Line, again: Mapping[str, Any]) -> str:
-    """What to say of a batch that was run again."""
-    differ = differences(batch.kept, again)
-    if differ:
-        return f"differs ({enumerated(differ)})"
+    """What to say of a batch that was run again. Guessing has no part in what was read, and is told apart."""
     kept = batch.kept
+    read = {name: value for name, value in kept.items() if name != "control"}
+    control = "" if kept.get("control") == again.get("control") else "; its control is another"
+    if differ := differences(read, again):
+        return f"differs ({enumerated(differ)}){control}"
     named = not kept.get("whole") and kept.get("tokens_found") == kept.get("tokens") and kept.get("tokens_wrong") == 0
     whole = kept.get("whole") == kept.get("sentences") or named
-    return "the same tokens" if whole else "the same counts and scores, of which not all are whole"
+    return ("the same tokens" if whole else "the same counts and scores, of which not all are whole") + control
 
 
 def main() -> None:
