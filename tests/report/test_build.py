@@ -55,6 +55,7 @@ def test_what_a_manifest_may_have_left_out_is_said_where_even_the_truth_is_far(r
         return " ".join(remarks(results.model_copy(update=changed)))
 
     assert "mode=train" in remarked(0.3, recorded=True)
+    assert "something that is not declared cost the attacker" in remarked(0.3, recorded=True)
     assert "one before that training" in remarked(0.3, recorded=True)
     assert "one before that training" not in remarked(0.3, recorded=False)  # made here, by the rule that is shown
     assert "one before that training" not in remarked(0.01, recorded=True)

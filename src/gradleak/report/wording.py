@@ -89,7 +89,7 @@ def remarks(results: Results) -> list[str]:
     if apart > EXPLAINED:
         lines.append(
             f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
-            f"gradient): {enumerated(_obstacles(results.scenario))} cost the attacker that much."
+            f"gradient): {enumerated(_obstacles(results.scenario, apart))} cost the attacker that much."
             f"{_other_causes(results.scenario, apart)}"
         )
     return lines
@@ -192,14 +192,14 @@ def _other_causes(scenario: Scenario, apart: float) -> str:
     return f" If that is more than you expect: {enumerated(unsaid)}."
 
 
-def _obstacles(scenario: Scenario) -> list[str]:
+def _obstacles(scenario: Scenario, apart: float) -> list[str]:
     causes = ["dropout"] if scenario.client.mode == "train" else []
     rule = scenario.client
     steps = f"{optimiser(rule)}'s steps" if rule.adaptive else "local steps"
     causes += [f"{steps} and the rounding of weights"] if rule.local else []
     causes += [f"numbers {how}" for how in half_precision(rule)]
     causes += scenario.defenses
-    return causes or ["rounding"]
+    return causes or ["rounding" if apart < FAR_APART else "something that is not declared"]
 
 
 def status_note(results: Results) -> str | None:
