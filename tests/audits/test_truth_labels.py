@@ -38,3 +38,14 @@ def test_a_table_may_hold_numbers_or_lists_and_no_names(tmp_path: Path) -> None:
     place.write_text('{"text": "a b", "label": "yes"}\n')
     with pytest.raises(GradleakError, match="labels of a truth are numbers"):
         read_truth(place)
+
+
+def test_a_table_may_name_the_classes_of_a_classifier(tmp_path: Path) -> None:
+    model = tiny_model("bert", "classification")
+    first, second = (str(name) for name in list(model.module.config.label2id)[:2])
+    place = tmp_path / "truth.csv"
+    place.write_text(f"text,label\na b,{second}\nc,{first}\n")
+    assert read_truth(place, model).labels == [1, 0]
+    place.write_text("text,label\na b,nowhere\n")
+    with pytest.raises(GradleakError, match="'nowhere' is not a class of"):
+        read_truth(place, model)

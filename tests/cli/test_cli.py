@@ -242,7 +242,7 @@ def stepping(pid):
         (["train-inverter", "--model", "FOLDER", "--defense", "sine", "--out", "out"], "did you mean 'sign'"),
         (["report", "."], "holds no results.json"),
         (["attack", "nowhere"], "holds no manifest.json"),
-        (["attack", "UPDATE", "--model", "minilm"], "does not fit"),
+        (["attack", "UPDATE", "--model", "minilm"], "the update was made with (--model)"),
         (["assets", "pull", "minlm"], "did you mean 'minilm'"),
         (["score", "nowhere", "nowhere.json"], "holds no results.json"),
     ],

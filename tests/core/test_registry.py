@@ -9,6 +9,7 @@ from sample import sample_results
 
 from gradleak import Client, GradleakError, attack
 from gradleak.attacks import ATTACKS, IMAGE_ATTACKS
+from gradleak.cli.boundary import told
 from gradleak.core import registry as module
 from gradleak.core.registry import Registry
 from gradleak.defenses import DEFENSES
@@ -134,6 +135,17 @@ class Doubled(Defense):
 
 class Neither:
     pass
+
+class Unwritten(Attack):
+    summary = "has no run"
+
+class Words(Nothing):
+    def run(self, updates, model, context):
+        return ["words" for _ in updates]
+
+class Fails(Nothing):
+    def run(self, updates, model, context):
+        return {}["Rosa"]
 """
 
 
@@ -168,6 +180,9 @@ def test_a_class_of_the_users_own(folder, tiny_bert):
         ("own_broken:Attack", "'own_broken:Attack' cannot be loaded: division by zero"),
         ("..x:y", "'..x:y' cannot be loaded"),
         (":", "':' cannot be loaded"),
+        ("own_things:Unwritten", "is no attack yet: it lacks run"),
+        ("own_things.py:Nothing", "as Python imports it, own_things:Nothing"),
+        ("./own_things:Nothing", "as Python imports it, own_things:Nothing"),
         ("exact:30", "'30' is not of the form key=value"),
     ],
 )
@@ -176,6 +191,22 @@ def test_what_is_no_attack_is_an_error_of_one_line(folder, name, message):
     (folder / "own_broken.py").write_text("1 / 0")
     with pytest.raises(GradleakError, match=message):
         ATTACKS.get(name)
+
+
+def test_an_attack_that_fails_is_told_by_its_place_and_is_no_bug_of_ours(folder, tiny_bert):
+    (folder / "failing.py").write_text(OWN)
+    update = Client(tiny_bert).update(["The loan was refused."], [1])
+    with pytest.raises(GradleakError, match="'failing:Words' gave no list of Reconstruction"):
+        attack(update, tiny_bert, "failing:Words")
+    with pytest.raises(KeyError) as raised:
+        attack(update, tiny_bert, "failing:Fails")
+    error = raised.value
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next  # without this test, whose file is no part of gradleak either
+    line, code = told(error)
+    assert (code, "KeyError in failing.py, line " in line, "Rosa" in line) == (2, True, False)
+    error.__traceback__ = None
+    assert told(error)[1] == 70
 
 
 def test_what_a_result_names_is_not_imported(folder):

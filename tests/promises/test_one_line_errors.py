@@ -371,23 +371,39 @@ def test_what_a_user_can_mend_is_one_line(model, body, says):
     assert says in ended.err
 
 
-def test_a_bug_is_one_line_that_says_where_to_report_it(model):
+def test_an_error_in_an_attack_of_ones_own_is_one_line_and_no_bug_of_ours(model):
     ended = failing(model, "raise KeyError('Rosa moved to ward six')")
+    assert ended.refused
+    (line,) = ended.lines
+    assert all(word in line for word in ("KeyError", "own_", "line 9", "no part of gradleak", "--debug"))
+    assert not any(word in line for word in ("bug:", "report", "Rosa"))
+
+
+@pytest.fixture
+def buggy(monkeypatch):
+    """A function of ours that fails; its code is that of no file, so it is nobody else's."""
+    space = {}
+    exec(compile("def check(*given): raise KeyError('Rosa moved to ward six')", "<ours>", "exec"), space)
+    monkeypatch.setattr("gradleak.attacks.run._check", space["check"])
+
+
+def test_a_bug_is_one_line_that_says_where_to_report_it(model, buggy):
+    ended = failing(model, "pass")
     assert ended.code == 70
     (line,) = ended.lines
     assert line.startswith("gradleak: ")
-    assert all(word in line for word in ("bug", "KeyError", "own_", "line 9", "--debug", "report"))
+    assert all(word in line for word in ("bug", "KeyError", "<ours>", "line 1", "--debug", "report"))
     assert "Rosa" not in line  # it is to be shown to others, so nothing private is in it
 
 
-def test_debug_shows_the_traceback(model, monkeypatch):
+def test_debug_shows_the_traceback(model, buggy, monkeypatch):
     for words in (["--debug"], []):
-        ended = failing(model, "raise KeyError('a')", *words)
+        ended = failing(model, "pass", *words)
         assert (ended.code, "Traceback" in ended.err) == (70, True)
         assert ended.lines[-1].startswith("gradleak: ")
         monkeypatch.setenv("GRADLEAK_DEBUG", "1")
     monkeypatch.setenv("GRADLEAK_DEBUG", "0")
-    assert "Traceback" not in failing(model, "raise KeyError('a')").err
+    assert "Traceback" not in failing(model, "pass").err
 
 
 def test_a_refusal_cannot_steer_a_terminal():

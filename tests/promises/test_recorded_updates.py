@@ -165,6 +165,11 @@ def test_another_number_of_examples_is_scored(place: Path, tmp_path: Path) -> No
     assert problem is None
     assert [pair.scores["exact_match"] for pair in results.trials[0].pairs] == [100, 100]
     assert len(results.trials[0].reconstruction.sentences) == 3
+    assert results.scenario.batch_size == 3  # as the update says: a part of the truth makes no other client
+    assert "the update was made from 3" in results.scenario.notes[0]
+    (tmp_path / "two.json").write_text(json.dumps({"texts": TEXTS[:2], "labels": LABELS[:2]}))
+    results, _ = attack_update(place / "update", spec, tmp_path / "two.json", Budget())
+    assert results.trials[0].truth_distance is None  # a part of a batch explains no update
 
 
 def test_a_truth_that_does_not_fit_loses_nothing(place: Path, tmp_path: Path) -> None:

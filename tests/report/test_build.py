@@ -16,6 +16,7 @@ from gradleak.core.console import SafeConsole
 from gradleak.report.build import render as render_folder
 from gradleak.report.build import write_report
 from gradleak.report.terminal import print_results
+from gradleak.report.wording import remarks
 from gradleak.verdict.gather import Gathered
 
 HOSTILE = '<script>alert("x")</script><img src=//evil.example>'
@@ -45,6 +46,21 @@ def test_page_tells_everything(results):
         assert expected in page
     assert embedded(page)["marks"][0][:2] == [["rosa moved", "p"], [" ", ""]]
     assert ["six", "w"] in embedded(page)["marks"][0]
+
+
+def test_what_a_manifest_may_have_left_out_is_said_where_even_the_truth_is_far(results):
+    def remarked(distance, **scenario):
+        first = results.trials[0].model_copy(update={"truth_distance": distance})
+        changed = {"scenario": results.scenario.model_copy(update=scenario), "trials": [first]}
+        return " ".join(remarks(results.model_copy(update=changed)))
+
+    assert "mode=train" in remarked(0.3, recorded=True)
+    assert "something that is not declared cost the attacker" in remarked(0.3, recorded=True)
+    assert "one before that training" in remarked(0.3, recorded=True)
+    assert "one before that training" not in remarked(0.3, recorded=False)  # made here, by the rule that is shown
+    assert "one before that training" not in remarked(0.01, recorded=True)
+    through = results.scenario.client.model_copy(update={"mode": "train"})
+    assert "mode=train" not in remarked(0.3, recorded=True, client=through)
 
 
 def test_certificates_and_limits_are_shown(results):

@@ -82,6 +82,36 @@ def test_weights_before_and_after(model, tmp_path):
         assert torch.allclose(tensor, ours.tensors[name], atol=1e-6), name
 
 
+def test_dropout_that_nobody_spoke_of_is_pointed_out(model, tmp_path, capsys):
+    """Own training calls model.train() as a rule; without --dropout the attack would look for another update."""
+    folder = save_model(model.module, model.tokenizer, tmp_path / "model")
+    torch.save(moved(model)[0], tmp_path / "after.pt")
+    torch.save(moved(model)[1].tensors, tmp_path / "gradient.pt")
+    weights = ("--after", tmp_path / "after.pt", "--batch-size", 3)
+    for number, (words, told) in enumerate(
+        (
+            ((*weights, "--lr", 0.1, "--epochs", 2), True),
+            ((*weights, "--lr", 0.1, "--epochs", 2, "--dropout"), False),
+            ((*weights, "--client", str(RULE)), True),
+            ((*weights, "--client", f"{RULE},mode=eval"), False),
+            (("--gradient", tmp_path / "gradient.pt"), True),
+            (("--gradient", tmp_path / "gradient.pt", "--dropout"), False),
+        )
+    ):
+        command("--model", folder, *words, "--out", tmp_path / f"update{number}")
+        assert ("convert again with --dropout" in " ".join(capsys.readouterr().out.split())) == told, words
+
+
+def test_steps_of_adam_that_are_said_to_be_of_sgd_are_pointed_out(model, tmp_path, capsys):
+    folder = save_model(model.module, model.tokenizer, tmp_path / "model")
+    torch.save(moved(model, ClientRule.parse("adamw:epochs=2,batch=3,lr=1e-3,wd=0"))[0], tmp_path / "after.pt")
+    words = ("--model", folder, "--after", tmp_path / "after.pt", "--lr", 1e-3, "--epochs", 2, "--batch-size", 3)
+    command(*words, "--out", tmp_path / "sgd")
+    assert "--optimizer adamw" in capsys.readouterr().out
+    command(*words, "--optimizer", "adamw", "--weight-decay", 0, "--out", tmp_path / "adamw")
+    assert "--optimizer adamw" not in capsys.readouterr().out
+
+
 def test_weights_that_are_not_the_models_come_with_a_model(model, tmp_path):
     start = tiny_model("bert", "classification", seed=5)
     after, _ = moved(start)

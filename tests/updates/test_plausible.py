@@ -14,7 +14,7 @@ from tiny import TEXTS, tiny_model
 from gradleak import GradleakError, load_update
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.manifest import Known, Manifest
-from gradleak.updates.plausible import check_plausible, largest_ratio
+from gradleak.updates.plausible import check_made, check_plausible, largest_ratio, moved_like_adam
 from gradleak.updates.update import Update
 
 LABELS = torch.tensor([0, 1, 1])
@@ -131,3 +131,36 @@ def test_an_update_is_looked_at_when_it_is_loaded(tmp_path):
         load_update(wrong, model())
     for more in ({"defenses": ("noise:sigma=0.1",)}, {"clients": 3}, {"notes": ("roughly",)}):
         load_update(Update(moved, Manifest(**claims, client=rules[1e-5], **more)).save(tmp_path / "other"), model())
+
+
+@pytest.mark.parametrize("rule", ["fedsgd", "fedavg:lr=0.1", "adamw:lr=5e-5"])
+def test_weights_are_no_gradient_and_no_difference(rule):
+    """What a client sends that was taken for the other kind: weights for a gradient, a difference for weights."""
+    moved, before = trained("fedavg", 1, lr=0.1)
+    client = ClientRule.parse(rule)
+    claims = Manifest(task="classification", family="bert", client=client, known=Known(batch_size=3))
+    wrong = {name: before[name] - tensor for name, tensor in moved.items()}
+    with pytest.raises(GradleakError, match="nearly the model's weights"):
+        check_made(wrong, before, claims)
+    with pytest.raises(GradleakError, match="nearly the model's weights"):
+        check_made(wrong, before, claims.model_copy(update={"defenses": ("sign",)}))
+    if rule != "adamw:lr=5e-5":
+        check_made(moved, before, claims)
+
+
+def test_a_wrong_step_size_is_named_beside_a_wrong_decay():
+    moved, before = trained("adamw", 2, lr=5e-5, weight_decay=0.01)
+    rule = ClientRule.parse("adamw:steps=2,batch=2,lr=1e-5")
+    with pytest.raises(GradleakError, match=r"wd=0\.0\d+, with this wd about lr=[45]\.?\d*e-05"):
+        check_plausible(moved, before, rule, 4)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_adams_steps_are_told_from_those_of_sgd(steps):
+    """Who leaves --optimizer out gets SGD, and adapters are nearly always trained by AdamW."""
+    for name in ("adam", "adamw", "fedavg"):
+        moved, _ = trained(name, steps, lr=2e-4)
+        assert moved_like_adam(moved, ClientRule.parse(f"fedavg:steps={steps},batch=3,lr=2e-4"), 3) == (
+            name != "fedavg"
+        )
+    assert not moved_like_adam(moved, ClientRule.parse(f"adamw:steps={steps},batch=3,lr=2e-4"), 3)

@@ -23,6 +23,15 @@ def folder(tiny_bert, tmp_path):
     return Client(tiny_bert).update(TEXTS, [0, 1, 1]).save(tmp_path / "update")
 
 
+def test_the_folder_of_a_run_names_what_lies_in_it(tiny_bert, folder):
+    with pytest.raises(GradleakError, match=r"holds no manifest.json; .*update below it may be what you mean"):
+        load_update(folder.parent, tiny_bert)
+    (folder.parent / "adapter").mkdir()
+    (folder.parent / "adapter" / "adapter_config.json").write_text("{}")
+    with pytest.raises(GradleakError, match="`gradleak convert` makes updates"):
+        load_update(folder.parent / "adapter", tiny_bert)
+
+
 def raw_file(path, header: bytes, body: bytes = b""):
     path.write_bytes(struct.pack("<Q", len(header)) + header + body)
     return path

@@ -117,6 +117,15 @@ def test_other_adapters_are_no_change_of_rank():
         assert judge([trained([90] * 10), other]).scenarios[0].change is None
 
 
+def test_a_command_that_is_told_reads_the_same_columns_and_classes():
+    taken_as = {"num_labels": "3", "text_column": "ticket text", "label_column": "2", "max_tokens": "20"}
+    first, second = trained([90] * 10, taken_as=taken_as), trained(LOW, clients=4)
+    told = judge([first]).scenarios[0].untried
+    words = "--num-labels 3", "--text-column 'ticket text'", "--label-column 2", "--max-tokens 20"
+    assert all(word in line for line in told for word in words)
+    assert "4 clients" in judge([first, second]).scenarios[0].change  # older results, which do not say it, compare
+
+
 def test_fewer_steps_are_not_the_change_that_was_not_measured():
     fewer = trained([95] * 10, PLAIN.model_copy(update={"steps": 1}))
     assert "8 local steps" in "\n".join(judge([trained([90] * 10), fewer]).scenarios[1].untried)

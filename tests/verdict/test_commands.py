@@ -88,6 +88,7 @@ def test_compare(call, folder, tmp_path):
     [
         (["verdict", "nowhere"], "there is no folder nowhere"),
         (["verdict", "."], "holds no results.json"),
+        (["annex", "a.csv"], "a.csv is a file; give the folder"),
         (["export", "FOLDER", "--out", "all.txt"], "ends in .csv or .json"),
         (["export", "FOLDER", "--out", "no/such/all.csv"], "cannot write"),
         (["compare", "FOLDER", "nowhere"], "there is no folder nowhere"),
@@ -95,6 +96,7 @@ def test_compare(call, folder, tmp_path):
 )
 def test_bad_input_is_one_line(call, folder, tmp_path, monkeypatch, words, message):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.csv").write_text("text\n")
     monkeypatch.chdir(tmp_path / "empty")
     code, _, said = call(*(folder if word == "FOLDER" else word for word in words))
     assert code == 2

@@ -65,6 +65,16 @@ def test_numbers_are_told():
     assert steps.trials == 3
 
 
+def test_a_distance_that_nobody_knows_is_not_told():
+    """Without the labels of a truth it is not measured, which is not the same as none."""
+    for rule, kind in ((ClientRule(mode="train"), "dropout"), (LOCAL, "local-steps")):
+        found = obstacles(reasons=[NO_GAP], tokens=15, scenario={"client": rule})[kind]
+        assert "distance" not in found.numbers
+        assert "only up to" not in found.text
+    known = obstacles(truth_distance=0.2, scenario={"client": ClientRule(mode="train")})["dropout"]
+    assert "only up to a cosine distance of 0.2" in known.text
+
+
 def test_a_note_is_not_parsed():
     """The same words without the facts change nothing."""
     one = audit([20] * 3)

@@ -92,6 +92,8 @@ def run_attack(
             except Stopped:
                 answers = kept.answers(own.budget.reason)
         own.progress.end()
+        if not isinstance(answers, list) or not all(isinstance(answer, Reconstruction) for answer in answers):
+            raise GradleakError(f"attack {method.name!r} gave no list of Reconstruction")
         if len(answers) != len(portion):
             raise GradleakError(f"attack {method.name!r} gave {len(answers)} answers to {len(portion)} updates")
         cost = {"seconds": (time.monotonic() - started) / len(portion), "peak_memory_mb": memory.megabytes}

@@ -107,7 +107,7 @@ def _attack_update(
     known, trial, problem = None, unscored(answer, seed), None
     if truth is not None:
         try:
-            known = _of_the_model(read_truth(truth), truth, model)
+            known = _of_the_update(_of_the_model(read_truth(truth, model), truth, model), shared)
             attacked = Attacked(spec, modality.batch(known, model), shared, answer, seed)
             closing = budget.closing()
             (control,) = modality.control(method, [attacked], model, [held], closing, progress)
@@ -156,13 +156,15 @@ def _scenario(
 ) -> Scenario:
     """What the manifest tells of where an update comes from."""
     manifest, told = shared.manifest, truth is not None and truth.labels is not None
+    size, held = manifest.known.size, 0 if truth is None else len(truth.examples)
+    partial = size is not None and held not in (0, size)
     return Scenario(
         **about_model(model),
         data=str(update),
-        data_rows=0 if truth is None else len(truth.examples),
+        data_rows=held,
         auxiliary=auxiliary or None,
         labels="given" if told else "none",
-        batch_size=manifest.known.size if truth is None else len(truth.examples),
+        batch_size=size if truth is None or size is not None else held,
         recorded=True,
         trials=1,
         seed=spec.seed,
@@ -170,7 +172,17 @@ def _scenario(
         defenses=list(manifest.defenses),
         observed=observed(shared, ALL if len(shared.tensors) == len(model.parameters()) else SENT, model),
         known=list(manifest.known.names),
+        notes=[f"The truth holds {held}, and the update was made from {size}: the rest is not scored."]
+        if partial
+        else [],
     )
+
+
+def _of_the_update(truth: Truth, shared: Update) -> Truth:
+    """A part of the batch explains no update, so its labels are not looked at."""
+    size = shared.manifest.known.size
+    partial = truth.modality == "text" and size is not None and size != len(truth.examples)
+    return truth.model_copy(update={"labels": None}) if partial else truth
 
 
 def score_files(folder: Path, truth: Path, spec: AuditSpec, progress: Progress = SILENT) -> Score:

@@ -88,6 +88,9 @@ class Scenario(_Model):
         default=None, description="the threat model's name, with what was set otherwise; null if it was not named"
     )
     notes: list[str] = Field(default_factory=list, description="what is to be known of the model, such as a new head")
+    taken_as: dict[str, str] = Field(
+        default_factory=dict, description="settings of how model and data are read, where they were given"
+    )
 
     @property
     def modality(self) -> Modality:
@@ -168,7 +171,7 @@ class Trial(_Model):
 class Results(_Model):
     """What one audit found: the scenario, every trial, and the means over trials beside those of the control."""
 
-    schema_version: Literal[1, 2, 3] = Field(default=3, description="less in results of older versions")
+    schema_version: Literal[1, 2, 3, 4] = Field(default=4, description="less in results of older versions")
     created: str
     status: StopReason
     redacted: bool = False

@@ -299,6 +299,7 @@ class ClientSide:
             observed=self.observed,
             threat=spec.threat_label,
             notes=list(model.notes),
+            taken_as=spec.taken_as,
         )
         name, secret = spec.attack or method.name, self.case.secret.hex
         results = as_results(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -54,6 +54,10 @@ class AuditSpec(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    # Without them a command that names the same model and data may read others of it.
+    TAKEN_AS: ClassVar[tuple[str, ...]] = (
+        "num_labels", "family", "text_column", "label_column", "chat_template", "max_tokens", "window", "draw",
+    )  # fmt: skip
 
     model: str = setting("minilm", "built-in name, Hugging Face folder or hub id", "model")
     task: TaskName | None = setting(
@@ -243,6 +247,15 @@ class AuditSpec(BaseModel):
     def time_limit(self) -> Budget:
         """The budget, which starts to run now."""
         return Budget(None if self.budget is None else parse_duration(self.budget))
+
+    @property
+    def taken_as(self) -> dict[str, str]:
+        """What was set of how the model and the data are read, as a command takes it.
+
+        >>> AuditSpec(data="my.csv", text_column=2).taken_as
+        {'text_column': '2'}
+        """
+        return {name: str(value) for name in self.TAKEN_AS if (value := getattr(self, name)) is not None}
 
     @property
     def memory_limit(self) -> int | None:

@@ -7,6 +7,7 @@ and where to report it, but not what the error said, which may quote private tex
 from __future__ import annotations
 
 import os
+import sysconfig
 import traceback
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def told(error: Exception) -> tuple[str, int]:
     >>> told(GradleakError("there is no folder a"))
     ('gradleak: there is no folder a', 2)
     """
-    said = refusal(error)
+    said = refusal(error) or of_others(error)
     line = f"gradleak: {bug(error) if said is None else _printable(said)}"
     shown = "".join(traceback.format_exception(error)) if debugging() else ""
     return shown + line, BUG if said is None else REFUSED
@@ -53,6 +54,26 @@ def refusal(error: Exception) -> str | None:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ": ".join([error.title, *(str(part) for part in first["loc"]), first["msg"]])
     return str(error) if isinstance(error, GradleakError | SafetensorError) else None
+
+
+def of_others(error: Exception) -> str | None:
+    """What to say of an error in an attack, a defence or a metric of somebody's own; None if none was at work."""
+    theirs = [place for place in traceback.extract_tb(error.__traceback__) if _is_theirs(place.filename)]
+    if not theirs:
+        return None
+    where = f"{Path(theirs[-1].filename).name}, line {theirs[-1].lineno}"
+    return f"{type(error).__name__} in {where}, which is no part of gradleak; gradleak --debug ... shows what it said"
+
+
+def _is_theirs(file: str) -> bool:
+    """Whether a file is neither ours nor that of Python or an installed library."""
+    place = Path(file)
+    known = (Path(__file__).parents[1], Path(sysconfig.get_path("stdlib")))
+    return (
+        place.is_file()
+        and not {"site-packages", "dist-packages"} & set(place.parts)
+        and not any(place.is_relative_to(each) for each in known)
+    )
 
 
 def bug(error: Exception) -> str:

@@ -12,6 +12,14 @@ from gradleak.cli.options import takes
 from gradleak.core.errors import GradleakError
 from gradleak.core.output import say
 
+UNSAID = (
+    "dropout is taken to have been off: this model has some, and it is on wherever training calls model.train(), as "
+    "Trainer does; if it was on, convert again with --dropout"
+)
+ADAMS = (
+    "the weights moved as Adam moves them, nearly all by about the step size, and the rule says SGD; if Adam did it, "
+    "convert again with --optimizer adamw, or with the whole rule as --client"
+)
 WEIGHTS = ".safetensors or .pt file, a model's folder, or an adapter's"
 
 
@@ -51,7 +59,7 @@ def convert(
     from gradleak.audits.spec import load_spec
     from gradleak.models.text import text_target
     from gradleak.report.live import LiveProgress
-    from gradleak.updates.convert import Converted, convert_gradient, convert_weights
+    from gradleak.updates.convert import Converted, convert_gradient, convert_weights, has_dropout
     from gradleak.updates.rule_options import RuleOptions, gradient_rule
 
     if (after is None) == (gradient is None) or (gradient is not None and before is not None):
@@ -70,15 +78,20 @@ def convert(
         model = text_target(load_target(spec, progress), "convert")
         if gradient is not None:
             folder = convert_gradient(model, gradient, out, rule=sent, batch_size=batch_size, progress=progress)
+            rule, may_drop = sent, has_dropout(model)
         else:
             assert after is not None
             done = convert_weights(model, before, after, out, options, progress=progress)
-            folder = done.update
+            folder, rule, may_drop = done.update, done.rule, done.dropout
         model.announce(progress)
     say(f"update  {folder}")
     if done is not None:
         for line in done.read:
             say(f"read    {line.removeprefix('read from ')}")
         say(f"rule    {done.rule}")
+    if done is not None and done.like_adam:
+        say(f"note    {ADAMS}")
+    if may_drop and rule is not None and rule.mode == "eval" and "mode=" not in (client or ""):
+        say(f"note    {UNSAID}")
     if done is not None and done.model is not None:
         say(f"model   {done.model} (the weights before, which are not those of {spec.model})")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.text import enumerated
 
 T = TypeVar("T")
 
@@ -123,6 +124,12 @@ class Registry(Generic[T]):
             raise GradleakError(f"unknown {self.kind} {name!r}; {suggest(name, self.names())}")
         if module in self.names():
             raise GradleakError(f"{name!r}: {attribute!r} is not of the form key=value")
+        if module.endswith(".py") or "/" in module or "\\" in module:
+            plain = re.split(r"[/\\]", module.removesuffix(".py"))[-1]
+            raise GradleakError(
+                f"{self.kind} {name!r}: name the module as Python imports it, {plain}:{attribute}, and work in "
+                "its folder"
+            )
         return self._checked(self._from_file(name), name)
 
     @cached_property
@@ -166,6 +173,8 @@ class Registry(Generic[T]):
         if not fits:
             wanted = "an instance" if self._instances else "a subclass"
             raise GradleakError(f"{name!r} is no {self.kind}: it must be {wanted} of {self._base.__qualname__}")
+        if missing := sorted(getattr(entry, "__abstractmethods__", ())) if isinstance(entry, type) else []:
+            raise GradleakError(f"{name!r} is no {self.kind} yet: it lacks {enumerated(missing)}")
         return cast(T, entry)
 
 

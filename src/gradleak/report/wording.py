@@ -89,7 +89,8 @@ def remarks(results: Results) -> list[str]:
     if apart > EXPLAINED:
         lines.append(
             f"Even the true batch explains these updates only up to a cosine distance of {apart:.3f} (0 for a plain "
-            f"gradient): {enumerated(_obstacles(results.scenario))} cost the attacker that much."
+            f"gradient): {enumerated(_obstacles(results.scenario, apart))} cost the attacker that much."
+            f"{_other_causes(results.scenario, apart)}"
         )
     return lines
 
@@ -177,14 +178,28 @@ def _notes(results: Results) -> list[str]:
     ]
 
 
-def _obstacles(scenario: Scenario) -> list[str]:
+# Above it neither rounding nor a few local steps are likely to be all.
+FAR_APART = 0.05
+
+
+def _other_causes(scenario: Scenario, apart: float) -> str:
+    """What a manifest written elsewhere may have left out, where even the truth is far from its update."""
+    if not scenario.recorded or apart < FAR_APART:
+        return ""
+    unsaid = ["the model has to be the one before that training"]
+    if scenario.client.mode == "eval":
+        unsaid.append("dropout, if the training had it on (model.train()), belongs into the manifest as mode=train")
+    return f" If that is more than you expect: {enumerated(unsaid)}."
+
+
+def _obstacles(scenario: Scenario, apart: float) -> list[str]:
     causes = ["dropout"] if scenario.client.mode == "train" else []
     rule = scenario.client
     steps = f"{optimiser(rule)}'s steps" if rule.adaptive else "local steps"
     causes += [f"{steps} and the rounding of weights"] if rule.local else []
     causes += [f"numbers {how}" for how in half_precision(rule)]
     causes += scenario.defenses
-    return causes or ["rounding"]
+    return causes or ["rounding" if apart < FAR_APART else "something that is not declared"]
 
 
 def status_note(results: Results) -> str | None:

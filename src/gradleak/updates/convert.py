@@ -23,7 +23,7 @@ from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.found_settings import settings_beside
 from gradleak.updates.integrations.form import Form, difference
 from gradleak.updates.integrations.recording import Recorder, save_with
-from gradleak.updates.plausible import check_plausible, precision_of
+from gradleak.updates.plausible import check_plausible, moved_like_adam, precision_of
 from gradleak.updates.rule_options import BuiltRule, RuleOptions
 from gradleak.updates.weights import Weights, read_weights
 
@@ -39,6 +39,8 @@ class Converted:
     model: Path | None
     rule: ClientRule
     read: tuple[str, ...]
+    dropout: bool  # whether the model has any, which the rule may say was on
+    like_adam: bool  # whether the weights moved as Adam moves them, though the rule says SGD
 
 
 def convert_weights(
@@ -64,16 +66,21 @@ def convert_weights(
     weights = {name: weight.detach().cpu() for name, weight in model.module.named_parameters()}
     first = _named(form, start) if start is not None else {}
     last = _named(form, end)
-    dropout = any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.module.modules())
+    dropout = has_dropout(model)
     built = _in_precision(options.rule(found, dropout=dropout), {**weights, **first}, last)
+    moved = difference({**weights, **first}, last)
     if built.exact:
-        moved = difference({**weights, **first}, last)
         check_plausible(moved, {**weights, **first}, built.rule, options.sentences or built.rule.batch)
     recorder = Recorder(out, form, built.rule, notes=built.notes)
     folder = recorder.write(out, {**weights, **first}, last, sentences=options.sentences)
     same = all(bool((weights[name] == weight).all()) for name, weight in first.items())
     new = None if same and own else save_with(model.module, first, model.tokenizer, place)
-    return Converted(folder, new, built.rule, built.read)
+    like_adam = built.exact and moved_like_adam(moved, built.rule, options.sentences)
+    return Converted(folder, new, built.rule, built.read, dropout, like_adam)
+
+
+def has_dropout(model: TextModel) -> bool:
+    return any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.module.modules())
 
 
 def convert_gradient(

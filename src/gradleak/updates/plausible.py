@@ -19,6 +19,10 @@ ROUNDING: dict[Precision, float] = {"fp64": 2.0**-53, "fp32": 2.0**-24, "bf16": 
 SLACK = 1e-3
 # Rows of a token embedding are many; of so many no fewer than half are untouched by any one update.
 FEWEST_ROWS, FEWEST_COLUMNS = 64, 8
+# What is as near to the weights as this is no gradient and no difference; tensors up to this size are enough to tell.
+SAME_AS_WEIGHTS, SMALL = 0.1, 1 << 20
+# Of the step size, what Adam moves the middle one of all weights by at least.
+ADAMS_LEAST = 0.2
 
 
 def check_plausible(
@@ -46,6 +50,7 @@ def check_plausible(
 
 def check_made(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor], manifest: Manifest) -> None:
     """The same for an update whose manifest says all: defences, other clients and what is only rough forgive much."""
+    _check_not_weights(tensors, weights, manifest.client)
     if not (manifest.defenses or manifest.notes or manifest.clients > 1):
         check_plausible(tensors, weights, manifest.client, manifest.known.size)
 
@@ -103,6 +108,45 @@ def _longest_way(rule: ClientRule, rates: list[float]) -> float | None:
         return None
     pushes = (sum(rule.momentum**back for back in range(min(step, 1000))) for step in range(1, len(rates) + 1))
     return rule.clip * sum(rate * push for rate, push in zip(rates, pushes, strict=True))
+
+
+def moved_like_adam(moved: Mapping[str, Tensor], rule: ClientRule, sentences: int | None = None) -> bool:
+    """Whether what SGD is said to have moved moved as Adam moves it: about everything by about the step size.
+
+    SGD moves a weight by the step size times its gradient, and gradients of most weights are far below 1.
+    """
+    if rule.name != "fedavg" or rule.lr <= 0:
+        return False
+    sizes = torch.cat([tensor.detach().float().abs().flatten()[: 1 << 16].cpu() for tensor in moved.values()])
+    sizes = sizes[sizes > 0]
+    steps = rule.count_steps(sentences or rule.batch)
+    return (
+        len(sizes) > 0 and ADAMS_LEAST * rule.lr <= float(sizes.median()) <= float(sizes.max()) <= 2 * steps * rule.lr
+    )
+
+
+def _check_not_weights(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor], rule: ClientRule) -> None:
+    """Refuse weights that were taken for a gradient, or for how far weights moved."""
+    sizes = {name: weights[name].numel() for name in tensors}
+    chosen = [name for name, size in sizes.items() if size <= SMALL] or sorted(sizes, key=sizes.__getitem__)[:1]
+    apart = size = 0.0
+    for name in chosen:
+        weight, tensor = weights[name].detach().float(), tensors[name].detach().float()
+        apart += float((tensor.to(weight.device) - weight).square().sum(dtype=torch.float64))
+        size += float(weight.square().sum(dtype=torch.float64))
+    if not size or apart > SAME_AS_WEIGHTS**2 * size:
+        return
+    if rule.local:
+        raise _cannot(
+            rule,
+            "it is nearly the model's weights themselves, and it should be the weights before training minus those "
+            "after it; did the client send the difference already, or was nothing subtracted?",
+        )
+    raise _cannot(
+        rule,
+        "it is nearly the model's weights, not a gradient; of a client that sends weights after training the rule "
+        "is one of local steps, such as fedavg or adamw",
+    )
 
 
 def _check_norm(
@@ -166,6 +210,8 @@ def _check_decay(
         by = f" by {abs(shown):.2g} of themselves" if shown else ""
         total = sum(rates)
         implied = f"; with this lr it was about wd={shown / total:.2g}" if shown >= 0 and total > 0 else ""
+        if implied and shown > 0 and expected > 0:
+            implied += f", with this wd about lr={rule.lr * shown / expected:.2g}"
         raise _cannot(rule, f"rows of {name} that no token touched {way}{by}; decay takes {expected:.2g}{implied}")
 
 

@@ -22,6 +22,7 @@ from gradleak.updates.manifest import Known, Manifest, read_manifest
 from gradleak.updates.plausible import check_made
 
 TENSORS, MANIFEST = "update.safetensors", "manifest.json"
+MADE_WITH = "; name the model that the update was made with (--model)"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
     place = Path(folder)
     for name in (MANIFEST, TENSORS):
         if not (place / name).is_file():
-            raise GradleakError(f"{place} is not an update folder: it holds no {name}")
+            raise GradleakError(f"{place} is not an update folder: it holds no {name}{_below(place)}")
     manifest = read_manifest(place / MANIFEST)
     if model is not None:
         header = read_header(place / TENSORS)
@@ -103,19 +104,27 @@ def load_update(folder: str | Path, model: Target | None = None) -> Update:
     return update
 
 
+def _below(place: Path) -> str:
+    """What the folder is instead: a run's, in which update folders lie, or a model's."""
+    found = sorted(str(file.parent) for depth in ("*", "*/*") for file in place.glob(f"{depth}/{MANIFEST}"))
+    if not found and any((place / name).is_file() for name in ("config.json", "adapter_config.json")):
+        return "; it holds a model, and `gradleak convert` makes updates of models before and after training"
+    return f"; {found[0]}{_others(found)} below it may be what you mean" if found else ""
+
+
 def _check_fit(shapes: Mapping[str, tuple[int, ...]], model: Target) -> None:
     parameters = model.parameters()
     unknown = [name for name in shapes if name not in parameters]
     if unknown:
         raise GradleakError(
             f"the update does not fit {model.name}: it holds {quoted(unknown[0])}"
-            f"{_others(unknown)}, which the model does not have"
+            f"{_others(unknown)}, which the model does not have{MADE_WITH}"
         )
     for name, shape in shapes.items():
         if shape != tuple(parameters[name].shape):
             raise GradleakError(
                 f"the update does not fit {model.name}: {name} has shape {list(shape)}, "
-                f"the model's has {list(parameters[name].shape)}"
+                f"the model's has {list(parameters[name].shape)}{MADE_WITH}"
             )
 
 

@@ -17,7 +17,7 @@ from gradleak.scoring.named import Named
 # What may differ between two audits of one scenario: which texts were drawn, and how many. How much of the update is
 # seen follows from the defences and from which part is shown; what is noted of the model, and its adapters, from its
 # weights; a threat model is a name for settings.
-_ASIDE = {"seed", "trials", "observed", "notes", "adapters", "lora", "threat"}
+_ASIDE = {"seed", "trials", "observed", "notes", "adapters", "lora", "threat", "taken_as"}
 
 NO_DEFENSE = "none"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from gradleak.attacks.evidence.departures import hiding_defenses
 from gradleak.attacks.reasons import Reason
@@ -102,7 +103,8 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
         yield "coarse-values", {}
     elif hiding and covered and ratio is None:
         yield "defended", {}
-    distance = {"distance": trial.truth_distance or 0.0}
+    # Nobody knows it where the labels of a truth are not told.
+    distance = {} if trial.truth_distance is None else {"distance": trial.truth_distance}
     if covered and scenario.client.mode == "train":
         yield "dropout", distance
     if covered and scenario.client.local:
@@ -113,7 +115,8 @@ def _of_the_update(trial: Trial, scenario: Scenario, reasons: list[Reason]) -> I
 
 
 def _obstacle(kind: ObstacleKind, each: list[dict[str, float]], attempt: Attempt) -> Obstacle:
-    numbers = {name: sum(met[name] for met in each) / len(each) for name in each[0]}
+    told = {name: [met[name] for met in each if name in met] for name in dict.fromkeys(chain.from_iterable(each))}
+    numbers = {name: sum(values) / len(values) for name, values in told.items()}
     return Obstacle(kind=kind, trials=len(each), numbers=numbers, text=_words(kind, numbers, attempt))
 
 
@@ -139,7 +142,12 @@ def _words(kind: ObstacleKind, numbers: dict[str, float], attempt: Attempt) -> s
             causes = [*half_precision(attempt.scenario.client), *attempt.scenario.defenses]
             return f"values were rounded or set to zero ({' + '.join(causes)})"
         case "dropout":
-            return f"dropout: even the true batch explains the update only up to {numbers['distance']:.2g}"
+            if "distance" not in numbers:
+                return "dropout, of which the attacker does not see what it set to zero"
+            return (
+                "dropout: even the true batch explains the update only up to a cosine distance of "
+                f"{numbers['distance']:.2g}"
+            )
         case "local-steps":
             rule = attempt.scenario.client
             one = f"step of {optimiser(rule)}" if rule.adaptive or rule.momentum else "local step"

@@ -76,6 +76,8 @@ def gather(folder: str | Path, redact: bool = False) -> Gathered:
 def _gather(place: Path) -> Gathered:
     if place.suffix == ".json" and (cell := read_cell(place, EndedCell)) is not None and cell.results is not None:
         return Gathered(place.with_suffix(""), [_ended_as(cell.results, cell.status)])
+    if place.is_file():
+        raise GradleakError(f"{place} is a file; give the folder that holds results.json")
     if not place.is_dir():
         raise GradleakError(f"there is no folder {place}")
     results, missing = _of_an_experiment(place) if (place / PLAN).exists() else (_of_audits(place), [])

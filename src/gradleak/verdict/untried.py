@@ -87,6 +87,7 @@ def _command(scenario: Scenario, attempt: Attempt) -> str:
         "task": scenario.task,
         "lora": scenario.lora,
         "data": None if scenario.recorded else scenario.data,
+        **scenario.taken_as,
         "batch_size": scenario.batch_size,
         "aggregate": scenario.clients if scenario.clients > 1 else None,
         "client": str(scenario.client),

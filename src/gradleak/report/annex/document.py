@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+# A command to copy: between backticks, or all that follows a colon.
+_WORDS = r"gradleak [^`<\x00-\x1f\x7f-\x9f\u2028\u2029]+"
+_COMMAND = re.compile(rf"`({_WORDS})`|(?<=: )({_WORDS})$")
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,17 @@ class Document:
     kicker: str
     headline: str
     sections: list[Section]
+
+
+def pieces(line: str) -> Iterator[tuple[str, bool]]:
+    """A line in pieces, each with whether it is a command, which has to stay as it is to be copied.
+
+    >>> list(pieces("Not tried: it; `gradleak contains` tries it."))
+    [('Not tried: it; ', False), ('gradleak contains', True), (' tries it.', False)]
+    """
+    end = 0
+    for found in _COMMAND.finditer(line):
+        yield line[end : found.start()], False
+        yield found[1] or found[2], True
+        end = found.end()
+    yield line[end:], False

@@ -9,7 +9,7 @@ from gradleak.audits.redact import redact as redacted
 from gradleak.audits.results import Results
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder, write_text
-from gradleak.report.annex.document import Document, Items, Table
+from gradleak.report.annex.document import Document, Items, Table, pieces
 from gradleak.report.annex.markdown import markdown
 from gradleak.report.annex.sections import annex
 from gradleak.report.build import templates
@@ -45,7 +45,7 @@ def write_annex(
 def page(document: Document) -> str:
     """The document as one self-contained page."""
     template = templates().get_template("annex.html")
-    return template.render(document=document, is_table=_is_table, is_items=_is_items)
+    return template.render(document=document, is_table=_is_table, is_items=_is_items, pieces=pieces)
 
 
 def _is_table(block: object) -> bool:
