@@ -140,6 +140,7 @@ class Bench:
             "by_trial": [round(trial.scores["rougeL"], 1) for trial in results.trials],
             "trials": len(results.trials),
             "cut": sum(trial.status != "completed" for trial in results.trials),
+            "budget": self.budget,
             "certified": sum(sentence.certified for sentence in sentences),
             "seconds": round(time.monotonic() - started, 1),
         }
