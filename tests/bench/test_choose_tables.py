@@ -67,6 +67,10 @@ def test_every_row_is_an_audit_that_a_user_can_run(name):
         assert all(f"--defense {text}" in command(spec) for text in spec.defenses)
 
 
+def test_a_command_names_no_folder_of_a_machine():
+    assert "--data enron@. " in command(AuditSpec(data="enron@/home/me/data", attack="bag"))
+
+
 def test_a_row_on_a_tiny_model():
     bench = Bench(tiny_model("bert", "classification"), read_data(), budget=20.0)
     plain = AuditSpec(attack="bag", trials=3, seed=5)
