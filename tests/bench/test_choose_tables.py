@@ -35,7 +35,7 @@ ROW = {
 
 
 def test_a_line_says_what_was_measured_and_what_was_not():
-    part = {"ceilings": ROW["ceilings"][:1]}
+    part = {"ceilings": ROW["ceilings"][:1], "reading": {**ROW["reading"], "budget": 60.0}}
     kept = {
         "order": ["sign", "svt", "batch of 4", "mean of 2 clients"], "metric": "accuracy",
         "rows": {"sign": ROW, "batch of 4": part, "svt": {}},
@@ -45,7 +45,7 @@ def test_a_line_says_what_was_measured_and_what_was_not():
         "| `sign` | 100 [90, 100] | 5 | 4, 1 cut | 80 [28, 100] % of 5 | 0.99 [0.90, 1.00] | 13 %, 0.16 % | "
         "1.2 [−3.0, 5.5] |"
     )
-    assert second == "| batch of 4 | – | – | – | – | – | 13 % | – |"
+    assert second == "| batch of 4 | 100 [90, 100] | 5 | 4, 1 cut at 60 s | – | – | 13 % | – |"
     assert missing == "Not run yet: `svt`; mean of 2 clients."
     assert header.count("|") == first.count("|")
 
@@ -65,6 +65,10 @@ def test_every_row_is_an_audit_that_a_user_can_run(name):
         spec = TABLES[name].spec(row, "some.csv", 3, 7)
         assert command(spec).startswith("gradleak audit --model")
         assert all(f"--defense {text}" in command(spec) for text in spec.defenses)
+
+
+def test_a_command_names_no_folder_of_a_machine():
+    assert "--data enron@. " in command(AuditSpec(data="enron@/home/me/data", attack="bag"))
 
 
 def test_a_row_on_a_tiny_model():

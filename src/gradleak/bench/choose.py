@@ -24,7 +24,7 @@ from gradleak.audits.run import AuditCase, ClientSide, audit_together, load_targ
 from gradleak.audits.spec import AuditSpec
 from gradleak.bench.choose_show import table
 from gradleak.bench.pages import fill_page
-from gradleak.bench.provenance import ABOUT, about
+from gradleak.bench.provenance import ABOUT, about, named
 from gradleak.core.budget import Budget
 from gradleak.core.environment import describe
 from gradleak.core.files import write_text
@@ -140,6 +140,7 @@ class Bench:
             "by_trial": [round(trial.scores["rougeL"], 1) for trial in results.trials],
             "trials": len(results.trials),
             "cut": sum(trial.status != "completed" for trial in results.trials),
+            "budget": self.budget,
             "certified": sum(sentence.certified for sentence in sentences),
             "seconds": round(time.monotonic() - started, 1),
         }
@@ -191,7 +192,7 @@ class Bench:
 
 
 def command(spec: AuditSpec) -> str:
-    """The audit of a row as a user gives it.
+    """The audit of a row as a user gives it, with the data by its name alone.
 
     >>> command(AuditSpec(model="minilm", defenses=("sign",), options={"steps": 50}))
     'gradleak audit --model minilm --defense sign -o steps=50'
@@ -201,6 +202,8 @@ def command(spec: AuditSpec) -> str:
     for name in (name for name in AuditSpec.model_fields if name in spec.model_fields_set):
         value = getattr(spec, name)
         flag = flags.get(name) or "--" + name.replace("_", "-")
+        if name == "data":
+            value = named(value)
         values = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
         for each in values if name in ("options", "defenses") else [",".join(value) if name == "known" else value]:
             words += [flag, str(each)]

@@ -44,7 +44,8 @@ def _named(name: str) -> str:
 
 
 def _read(read: Mapping[str, Any]) -> tuple[str, str, str]:
-    cut = f", {read['cut']} cut" if read["cut"] else ""
+    after = f" at {read['budget']:g} s" if "budget" in read else ""
+    cut = f", {read['cut']} cut{after}" if read["cut"] else ""
     return _spread(read["rouge_l"]), f"{read['control']['mean']:.0f}", f"{read['trials']}{cut}"
 
 

@@ -37,6 +37,8 @@ VIT = {
 }
 RESNET18 = {"layer_type": "basic", "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "embedding_size": 64}
 CLASSES = 10
+# Beside them the small network of the gradient-inversion papers, of 32 pixels.
+SHAPES = (*VIT, "resnet-18", "lenet")
 
 
 def drawn(shape: str, side: int, patch: int, seed: int) -> ImageModel:
@@ -49,11 +51,13 @@ def drawn(shape: str, side: int, patch: int, seed: int) -> ImageModel:
         module: Any = transformers.ResNetForImageClassification(
             transformers.ResNetConfig(**RESNET18, num_labels=CLASSES)
         )
+    elif shape == "lenet":
+        return image_target(load_model(f"lenet:seed={seed}"))
     elif shape in VIT:
         settings: dict[str, Any] = {**VIT[shape], "image_size": side, "patch_size": patch, "num_labels": CLASSES}
         module = transformers.ViTForImageClassification(transformers.ViTConfig(**settings))
     else:
-        raise GradleakError(f"there is no shape {shape!r}: {', '.join([*VIT, 'resnet-18'])}, or a folder")
+        raise GradleakError(f"there is no shape {shape!r}: {', '.join(SHAPES)}, or a folder")
     processor = ImageProcessingMixin(image_mean=0.5, image_std=0.5)
     return image_target(
         load_model(module, shape=(3, side, side), processor=processor, name=f"{shape} of {side} pixels")
@@ -112,11 +116,12 @@ def measure(
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="an .npz of images, as audits take it")
-    parser.add_argument("--shape", default="vit-small", help=f"{', '.join(VIT)}, resnet-18, or a model's folder")
+    parser.add_argument("--shape", default="vit-small", help=f"{', '.join(SHAPES)}, or a model's folder")
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--patch", type=int, default=16)
     parser.add_argument("--attack", default="exact")
     parser.add_argument("--steps", type=int, help="of ig")
+    parser.add_argument("--hinge", help="of ig, under sign compression")
     parser.add_argument("--client", default="fedsgd")
     parser.add_argument("--defense", action="append", default=[])
     parser.add_argument("--first", type=int, default=0, help="the first private image that is taken")
@@ -131,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = drawn(chosen.shape, chosen.side, chosen.patch, chosen.seed)
     private, _ = read_pictures(chosen.data)
     pictures = enlarged(private.some(range(chosen.first, chosen.first + chosen.images)), model.shape[1])
-    options = {} if chosen.steps is None else {"steps": chosen.steps}
+    options = {name: value for name in ("steps", "hinge") if (value := getattr(chosen, name)) is not None}
     cell = measure(model, pictures, chosen.attack, chosen.client, chosen.defense, **options)
     cell |= {"patch": chosen.patch, "weights": "of a folder" if given.is_dir() else f"drawn, seed {chosen.seed}"}
     if chosen.out is not None:

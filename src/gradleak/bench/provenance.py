@@ -22,8 +22,8 @@ def about(
     earlier = dict((before or {}).get(ABOUT, {})).get("code", [])
     return {
         "code": list(dict.fromkeys([*earlier, code()])),
-        "model": _name(model),
-        "data": ", ".join(path.name if isinstance(path, Path) else _name(path) for path in names),
+        "model": named(model),
+        "data": ", ".join(path.name if isinstance(path, Path) else named(path) for path in names),
         "command": command or this_command(),
     }
 
@@ -45,11 +45,16 @@ def this_command(words: Sequence[str] | None = None) -> str:
     given = list(sys.orig_argv if words is None else words)
     program = ["python" if Path(given[0]).name.startswith("python") else Path(given[0]).name]
     # A script of ours is named from the root of the repository, everything else by its last name.
-    parts = [word if word.startswith(("tests/", "docs/")) else _name(word) for word in given[1:]]
+    parts = [word if word.startswith(("tests/", "docs/")) else named(word) for word in given[1:]]
     return " ".join([*program, *parts])
 
 
-def _name(word: str) -> str:
+def named(word: str) -> str:
+    """A file by its name alone, a corpus without its folder.
+
+    >>> named("/home/me/enron.json"), named("sst2@/home/me/data"), named("--steps")
+    ('enron.json', 'sst2@.', '--steps')
+    """
     corpus, at, folder = word.partition("@")
     if at and "/" in folder and "/" not in corpus:
         return f"{corpus}@."

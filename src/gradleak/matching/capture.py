@@ -18,6 +18,7 @@ from gradleak.matching.activations import DERIVATIVES, smooth
 from gradleak.matching.factored import Factored
 from gradleak.matching.normalisation import is_smooth, normalise, rescale
 from gradleak.matching.rules import Rule, rule_for, unfold
+from gradleak.models.hooks import of_this_thread
 
 
 @dataclass
@@ -79,8 +80,8 @@ class Capture:
 
         with frozen(self.module), torch.enable_grad():
             watched = (*self.owners, *self.norms)
-            hooks = [module.register_forward_hook(watch, with_kwargs=True) for module in watched]
-            hooks += [activation.register_forward_hook(smooth) for activation in self.activations]
+            hooks = [module.register_forward_hook(of_this_thread(watch), with_kwargs=True) for module in watched]
+            hooks += [activation.register_forward_hook(of_this_thread(smooth)) for activation in self.activations]
             try:
                 per_row = losses()
             finally:

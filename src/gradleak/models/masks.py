@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradleak.models.adapter import Adapter
+from gradleak.models.hooks import of_this_thread
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def placed(adapter: Adapter, positions: Tensor | None) -> Iterator[dict[str, Any
 def _counted(table: nn.Module, places: Tensor) -> Iterator[None]:
     """The table read at these positions."""
     handle = table.register_forward_pre_hook(
-        lambda _, args, named: (args, {**named, "position_ids": places}), with_kwargs=True
+        of_this_thread(lambda _, args, named: (args, {**named, "position_ids": places})), with_kwargs=True
     )
     try:
         yield

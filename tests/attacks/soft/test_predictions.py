@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import pytest
 import torch
 from tiny import ALL_CASES, TEXTS, adapted_model, tiny_model
 
 from gradleak import Client, TextModel, load_model
+from gradleak.attacks.evidence.whitening import Moments
 from gradleak.attacks.film.attribution import upper_layers
 from gradleak.attacks.soft.predictions import (
     FEATURES,
@@ -43,14 +45,13 @@ MODELS = {"first round": first_round, "later": lambda: adapted_model(layers=4, w
 def known(request: pytest.FixtureRequest) -> tuple[TextModel, list[list[int]], Comparison, Predictions]:
     model = MODELS[request.param]()
     tensors = Client(model).update(TEXTS).tensors
-    names = list(tensors)
     rows = model.encode(OTHERS).sentences()
     compared = comparison(
         model,
         views_of(model, 2),
         [Client(model).update(OTHERS[:2]).tensors, Client(model).update(OTHERS[1:]).tensors],
         rows,
-        lambda row: gradient_of(model, [row], names),
+        lambda row, wanted: gradient_of(model, [row], wanted),
         Budget(),
     )
     return model, model.encode(TEXTS).sentences(), compared, Predictions.of(model, compared, tensors)
@@ -134,16 +135,21 @@ def test_right_tokens_stand_above_what_chance_explains(
 def test_layers_that_were_not_sent_are_left_out() -> None:
     model = first_round()
     tensors = {n: t for n, t in Client(model).update(TEXTS).tensors.items() if "layers.3." not in n}
-    names = list(tensors)
-    made = comparison(
-        model,
-        [View(3, 4, False), View(2, 3, True)],
-        [tensors],
-        model.encode(OTHERS).sentences(),
-        lambda row: gradient_of(model, [row], names),
-        Budget(),
-    )
-    assert made.views == [View(2, 3, True)]
+    views, rows = [View(3, 4, False), View(2, 3, True)], model.encode([*OTHERS, *3 * TEXTS]).sentences()
+    asked: list[list[str]] = []
+
+    def gradient(row: Sequence[int], wanted: Sequence[str]) -> dict[str, torch.Tensor]:
+        asked.append(list(wanted))
+        return gradient_of(model, [row], wanted)
+
+    known: dict[tuple[str, ...], Moments] = {}
+    # A comparison that was cut goes on where it ended, and one that was not is asked nothing more.
+    for over in (Budget(seconds=0), Budget(), Budget()):
+        made = comparison(model, views, [tensors], rows, gradient, over, known)
+        assert made.views == [View(2, 3, True)]
+    assert len(asked) == len(rows)
+    # No gradient is made of layers that nobody looks at.
+    assert all("layers.2." in name for names in asked for name in names)
 
 
 def test_layers_that_a_client_left_zero_explain_nothing(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tiny import TEXTS, adapted_model, tiny_model
 
+import gradleak.attacks.soft.attack as soft
 from gradleak import Client, GradleakError, TextModel, attack, load_model
 from gradleak.attacks.evidence.sparse import sparse_tokens
 from gradleak.attacks.soft.coefficients import Coefficients
+from gradleak.attacks.soft.predictions import COMPARED
 from gradleak.attacks.soft.reading import without
 from gradleak.core.budget import Budget
+from gradleak.core.progress import SILENT
 
 pytest.importorskip("peft")
 
@@ -74,6 +79,35 @@ def test_an_update_without_layers_says_why() -> None:
     (found,) = attack(update, plain, "soft", rehearsals=1)
     assert not found.sentences
     assert found.reasons
+
+
+def test_what_public_text_shows_serves_all_defences(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rehearsal takes most of a short attack's time, so no part of it is done twice for the same model."""
+    made: list[str] = []
+
+    def counted(name: str) -> None:
+        original = getattr(soft, name)
+
+        def watched(*args: Any) -> Any:
+            made.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(soft, name, watched)
+
+    counted("background")
+    counted("gradient_of")
+    monkeypatch.setattr(soft, "_STATES", soft._Kept())
+    monkeypatch.setattr(soft, "_SPREADS", soft._Kept())
+    for defenses in ([], ["wire:format=float16"]):
+        made.clear()
+        update = Client(model, defenses=defenses).update(TEXTS[:1])
+        attack(update, model, "soft", rehearsals=1, beams=4, length=4)
+    assert made == ["gradient_of"] * COMPARED
+
+
+def test_a_rehearsal_without_time_still_learns_from_one_batch(model: TextModel) -> None:
+    update, method = Client(model, known=("batch_size",)).update(TEXTS[:1]), soft.Soft()
+    assert method._learned(update, model, 9, Budget(seconds=0), SILENT) is not None
 
 
 def test_a_budget_ends_it(model: TextModel) -> None:

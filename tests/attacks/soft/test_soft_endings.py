@@ -31,9 +31,13 @@ def known(model: TextModel) -> tuple[list[tuple[int, ...]], Coefficients, Ending
     tokens = sorted({token for row in rows for token in row[:-1]})
     bag = torch.tensor([token for token in tokens if bool(model.text_tokens[token])])
     others = Client(model).update(["Nobody came.", "It rained all day."])
-    names = list(update.tensors)
     compared = comparison(
-        model, views_of(model, 1), [others.tensors], rows, lambda row: gradient_of(model, [row], names), Budget()
+        model,
+        views_of(model, 1),
+        [others.tensors],
+        rows,
+        lambda row, wanted: gradient_of(model, [row], wanted),
+        Budget(),
     )
     predictions = Predictions.of(model, compared, update.tensors)
     endings = Endings(model, predictions, untaught(predictions.features), bag, beginnings(model, bag))

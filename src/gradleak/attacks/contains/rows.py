@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gradleak.core.budget import Budget
 from gradleak.matching.factored import Factors
 from gradleak.matching.rules import rule_for
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 
 # Numbers of a row: all of a LoRA update, some layers of a full one.
@@ -70,7 +71,7 @@ class GradientRows:
         def watch(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
             calls.append((module, args[0].detach(), output))
 
-        hooks = [module.register_forward_hook(watch) for module in self._owners]
+        hooks = [module.register_forward_hook(of_this_thread(watch)) for module in self._owners]
         try:
             with torch.enable_grad():
                 losses = self.model.example_losses(batch, targets)

@@ -20,6 +20,7 @@ from gradleak.matching.capture import Capture, Gradients
 from gradleak.matching.factored import Factors, squared_norm
 from gradleak.matching.kernels import fastest_products
 from gradleak.matching.targets import Group, Target
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -176,7 +177,7 @@ class Likelihood:
                 leaves.append(embeds.requires_grad_())
             return self.model.goal.row_losses(self.model.logits(embeds=embeds, mask=mask), targets, mask, len(part))
 
-        hooks = [module.register_forward_pre_hook(begin) for module in self._capture.owners]
+        hooks = [module.register_forward_pre_hook(of_this_thread(begin)) for module in self._capture.owners]
         try:
             with fastest_products(self.model.device):
                 gradients, values = self._capture.gradients(

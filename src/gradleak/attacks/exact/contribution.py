@@ -13,6 +13,7 @@ from gradleak.attacks.exact.slopes import SlopeSearch, scaled
 from gradleak.attacks.spans.probe import Probe
 from gradleak.attacks.spans.spans import Span
 from gradleak.models.adapter import Part
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.tasks import Label
 from gradleak.models.text import TextModel
 
@@ -243,7 +244,7 @@ def _states(model: TextModel, part: Part, tokens: list[int]) -> list[Tensor]:
         if not model.adapter.shared:
             return [seen[0] for seen in Probe(model, [part])(input_ids=batch.ids, mask=batch.mask.long())]
         runs: list[Tensor] = []
-        hook = part.module.register_forward_pre_hook(lambda _, inputs: runs.append(inputs[0][0]))
+        hook = part.module.register_forward_pre_hook(of_this_thread(lambda _, inputs: runs.append(inputs[0][0])))
         try:
             model.logits(ids=batch.ids, mask=batch.mask)
         finally:

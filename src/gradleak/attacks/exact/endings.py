@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gradleak.attacks.exact.growing import Prefix
 from gradleak.models.adapter import Part
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 
 # Numbers of the gradients that are computed at once: few enough to stay in a processor's cache.
@@ -139,7 +140,7 @@ def _sentence(model: TextModel, part: Part, prefix: Prefix) -> _Sentence:
 
     ids = torch.tensor([prefix.tokens], device=model.device)
     places = torch.arange(prefix.start, prefix.start + ids.shape[1], device=ids.device)[None]
-    handle = part.module.register_forward_hook(hook)
+    handle = part.module.register_forward_hook(of_this_thread(hook))
     try:
         with torch.no_grad():
             hidden = model.module.base_model(input_ids=ids, position_ids=places, use_cache=False)[0][0]

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks.evidence.noise import added_noise
 from gradleak.attacks.spans.certify import attention_parts, joint_span
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 from gradleak.updates.update import Update
 
@@ -163,7 +164,9 @@ class CachedReading:
         )
         between = plain.hidden_states[attribution.first]
         seen: list[Tensor] = []
-        hook = attribution.entrance.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        hook = attribution.entrance.register_forward_pre_hook(
+            of_this_thread(lambda _, inputs: seen.append(inputs[0]))
+        )
         try:
             moved = attribution.moved(inputs_embeds=between, past_key_values=upper, use_cache=True)
         finally:

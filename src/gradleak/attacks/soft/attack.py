@@ -19,7 +19,7 @@ from gradleak.attacks.crowded.reading import Reading as CrowdedReading
 from gradleak.attacks.crowded.reading import as_rich, crowded, learned_in
 from gradleak.attacks.evidence.tokens import Tokens, tokens_of
 from gradleak.attacks.reasons import Reason, reason_fields
-from gradleak.attacks.soft.background import Background, background, spots_of
+from gradleak.attacks.soft.background import Background, Spot, background, spots_of
 from gradleak.attacks.soft.directions import observed
 from gradleak.attacks.soft.open_search import LIKELIEST, OpenJudge, learn, open_search
 from gradleak.attacks.soft.predictions import COMPARED, SPREAD, Comparison, Predictions, comparison, views_of
@@ -138,7 +138,7 @@ class Soft(Attack):
             return None
         own = budget.part(REHEARSAL_SHARE)
         progress.begin(f"{self.name}: rehearsing on public text", self.options.rehearsals, "batches")
-        general = background(model, spots, public_rows(model, PUBLIC, SEED, progress=progress))
+        general = self._usual(model, spots, names, progress)
         if observed(general, gradient.tensors) is None:
             return None
         learned = rehearse(
@@ -157,6 +157,15 @@ class Soft(Attack):
             return None
         return _LEARNED.put(key, (general, learned)) if not own.over else (general, learned)
 
+    def _usual(
+        self, model: TextModel, spots: Sequence[Spot], names: tuple[str, ...], progress: Progress
+    ) -> Background:
+        """What states look like in public text, whatever the client did."""
+        key = (model.fingerprint, names)
+        if key in _STATES:
+            return _STATES.recall(key)
+        return _STATES.put(key, background(model, spots, public_rows(model, PUBLIC, SEED, progress=progress)))
+
     def _kind(self, gradient: Update, model: TextModel, sentences: int) -> tuple[Any, ...]:
         """What decides what is learned for an update: others of the same kind need not learn it again."""
         manifest, names = gradient.manifest, tuple(gradient.tensors)
@@ -174,13 +183,15 @@ class Soft(Attack):
         rows = public_rows(model, COMPARED * sentences + SPREAD, SEED + 2, most=LONGEST)
         names, distort = list(gradient.tensors), _distort(gradient, model)
         batches = [rows[n * sentences : (n + 1) * sentences] for n in range(COMPARED)]
+        key = (model.fingerprint, sentences)
         return comparison(
             model,
             views_of(model, groups),
             [distort(gradient_of(model, batch, names)) for batch in batches],
             rows[COMPARED * sentences :],
-            lambda row: gradient_of(model, [row], names),
+            lambda row, wanted: gradient_of(model, [row], wanted),
             budget.part(COMPARING_SHARE),
+            _SPREADS.recall(key) if key in _SPREADS else _SPREADS.put(key, {}),
         )
 
     def _read_crowded(
@@ -305,6 +316,9 @@ class _Kept(OrderedDict[Any, Any]):
 
 
 _LEARNED = _Kept()
+# What public text alone shows. A rehearsal that was cut goes on from it at the next update, and one for another
+# defence begins with it.
+_STATES, _SPREADS = _Kept(), _Kept()
 
 
 def _sentences(gradient: Update, tokens: int) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gradleak.attacks.spans.candidates import first_inputs
 from gradleak.attacks.spans.certify import attention_parts
 from gradleak.models.adapter import Part
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 
 # How far coefficients may be off, relative to their size, and how far the weights that tokens show from each other.
@@ -119,7 +120,10 @@ class Coefficients:
         """What every position of every sentence adds to the coefficients of its token, (sentences, positions, …)."""
         batch = self.model.pad(sentences)
         seen: list[Tensor] = []
-        hooks = [each.register_forward_hook(lambda _, inputs, out: seen.append(out)) for each in self._modules]
+        hooks = [
+            each.register_forward_hook(of_this_thread(lambda _, inputs, out: seen.append(out)))
+            for each in self._modules
+        ]
         try:
             loss = self.model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * int(batch.mask[:, 1:].sum())
         finally:

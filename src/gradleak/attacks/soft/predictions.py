@@ -116,21 +116,23 @@ def comparison(
     views: Sequence[View],
     updates: Sequence[Tensors],
     sentences: Sequence[Sequence[int]],
-    gradient: Callable[[Sequence[int]], Tensors],
+    gradient: Callable[[Sequence[int], Sequence[str]], Tensors],
     budget: Budget,
+    known: dict[tuple[str, ...], Moments] | None = None,
 ) -> Comparison:
     """Compares with these updates of public batches; the gradients of public sentences show how gradients spread.
 
-    Layers of which the updates hold nothing are left out, and sentences that there is no time for.
+    Layers of which the updates hold nothing are left out, and sentences that there is no time for. `gradient` is
+    asked for the matrices of the views alone. What it gave before is `known`, to which the rest is added.
     """
     held = [view for view in views if all(_of_view(model, tensors, view) for tensors in updates)]
     names = sorted({name for view in held for name in _of_view(model, updates[0], view)})
     shapes = [(int(updates[0][name].shape[0]), int(updates[0][name].shape[1])) for name in names]
-    moments = Moments(shapes)
-    for number, sentence in enumerate(sentences):
-        if budget.over and number >= FEWEST:
+    moments = ({} if known is None else known).setdefault(tuple(names), Moments(shapes))
+    for sentence in sentences[moments.count :]:
+        if budget.over and moments.count >= FEWEST:
             break
-        own = gradient(sentence)
+        own = gradient(sentence, names)
         moments.add(torch.cat([own[name].float().flatten() for name in names] or [torch.zeros(0)])[None])
     roots = dict(zip(names, moments.whitening().roots, strict=True))
     public = [[Moved(model, tensors, view, roots) for tensors in updates] for view in held]

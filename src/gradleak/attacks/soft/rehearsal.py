@@ -88,7 +88,7 @@ def rehearse(
     seed: int,
     show: Callable[[int], None] = lambda done: None,
 ) -> Learned | None:
-    """What the evidence of an update like this is worth, from batches of public text; None if there was no time.
+    """What the evidence of an update like this is worth, from batches of public text; None if states do not show.
 
     `distort` does to a gradient what the client did to its own. A first judge learns from true sentences and
     nonsense, then grows sentences itself; what it wrongly likes there is what the second learns from too.
@@ -98,7 +98,7 @@ def rehearse(
     examples: list[Examples] = []
     alike: list[tuple[Tensor, Tensor]] = []
     for number, rows in enumerate(batches):
-        if budget.over:
+        if budget.over and examples:  # without any nothing can be read
             break
         made = Update(dict(distort(gradient_of(model, rows, list(update.tensors)))), update.manifest)
         seen = observed(background, made.tensors)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from gradleak.models.adapter import Part
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.masks import Sees, given, placed
 from gradleak.models.text import TextModel
 
@@ -31,7 +32,10 @@ class Probe:
         `cache` has the keys and values of what stands before; it is written to, and of no use afterwards.
         """
         seen: dict[int, Tensor] = {}
-        handles = [part.module.register_forward_pre_hook(self._catch(i, seen)) for i, part in enumerate(self.parts)]
+        handles = [
+            part.module.register_forward_pre_hook(of_this_thread(self._catch(i, seen)))
+            for i, part in enumerate(self.parts)
+        ]
         extra: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
         if self.model.adapter.family.kind == "decoder":
             extra["use_cache"] = cache is not None
