@@ -55,6 +55,18 @@ def test_a_direction_that_is_wrong_is_noticed(seed: int) -> None:
     assert len(found.known) < len(directions)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_token_that_was_emptied_and_was_there_is_taken_back(seed: int) -> None:
+    """It stayed empty, all others were off by what it left, and what they said of their mistakes was far too little."""
+    inputs, rows, directions = made_up(seed)
+    found = Likeliest(inputs, inputs.T @ rows, torch.ones(TOKENS), SHAPE)
+    found.narrow(directions)
+    found._sizes[TOKENS - 1] = 1e-30
+    found.narrow({})
+    assert bool(found.present[TOKENS - 1])
+    assert float((found.rows - rows).norm() / rows.norm()) < 1e-3
+
+
 def test_a_token_that_is_missing_is_missed() -> None:
     """Nearly always: in one of ten draws too many directions are let go, and another answer fits."""
     first = 0
