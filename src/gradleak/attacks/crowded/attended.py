@@ -12,7 +12,7 @@ model: the right tokens leave nothing over, and hardly anything else does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -182,6 +182,23 @@ class Attended:
                 beside = with_one - with_two * both / twos.clamp_min(1e-20)
                 left -= with_two.square() / twos.clamp_min(1e-20) + beside.square() * twos / size
         return left.clamp_min(0).sqrt() / self.sizes[some]
+
+    def one_more(self, sentence: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """A beginning with one more token, where that proves it."""
+        if not 0 < len(sentence) < self.longest:
+            return []
+        clear = self.clear.nonzero()[:, 0]
+        passed = clear[self.next_ones(sentence, clear.tolist()) < self.allowed[clear]].tolist()
+        return [own for number in passed if self.begins(own := (*sentence, number))]
+
+    def two_more(self, sentence: tuple[int, ...], pairs: Collection[tuple[int, ...]] = ()) -> list[tuple[int, ...]]:
+        """The same with two more tokens; `pairs` are beginnings of two, which pass after anything."""
+        if not 0 < len(sentence) < self.longest - 1:
+            return []
+        clear = self.clear.nonzero()[:, 0]
+        passed = (self.next_twos(sentence, clear.tolist()) < self.allowed[clear]).nonzero().tolist()
+        pairs_passed = [(int(self.inner[between]), int(clear[last])) for between, last in passed]
+        return [own for pair in pairs_passed if pair not in pairs and self.begins(own := (*sentence, *pair))]
 
     @property
     def ends_show(self) -> bool:

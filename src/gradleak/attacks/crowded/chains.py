@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -262,12 +262,12 @@ class Chains:
             bag = torch.tensor(attended.tokens, device=self.model.device)
             likely = numbers if self._anything_begins else beginnings(self.model, bag)
             first = [(numbers[token],) for token in likely]
-        found = [own for sentence in first for own in _next_one(attended, sentence)]
+        found = [own for sentence in first for own in attended.one_more(sentence)]
         pairs = set(found)
         for sentence in first:
             if self.budget.over:
                 break
-            found += _next_two(attended, sentence, pairs)
+            found += attended.two_more(sentence, pairs)
         return found
 
     def _follow(
@@ -289,8 +289,8 @@ class Chains:
         for _ in range(between):
             if self.budget.over:
                 break
-            longer = [own for beam in beams for own in _next_one(attended, beam)]
-            longer = longer or [own for beam in beams[:widely] for own in _next_two(attended, beam)]
+            longer = [own for beam in beams for own in attended.one_more(beam)]
+            longer = longer or [own for beam in beams[:widely] for own in attended.two_more(beam)]
             if longer:
                 return longer, []
             # Where ends do not show, the likeliest may end anywhere.
@@ -380,24 +380,3 @@ def present_tokens(model: TextModel, span: Span, budget: Budget) -> list[int]:
     every = model.text_tokens.nonzero()[:, 0]
     fits = fitting(model, span, every, 1, budget=budget)[:, 0]
     return sorted({*every[fits].tolist(), *model.prefix})
-
-
-def _next_one(attended: Attended, sentence: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """A beginning with one more token, where that proves it."""
-    if not 0 < len(sentence) < attended.longest:
-        return []
-    clear = attended.clear.nonzero()[:, 0]
-    passed = clear[attended.next_ones(sentence, clear.tolist()) < attended.allowed[clear]].tolist()
-    return [own for number in passed if attended.begins(own := (*sentence, number))]
-
-
-def _next_two(
-    attended: Attended, sentence: tuple[int, ...], pairs: Collection[tuple[int, ...]] = ()
-) -> list[tuple[int, ...]]:
-    """The same with two more tokens; `pairs` are beginnings of two, which pass after anything."""
-    if not 0 < len(sentence) < attended.longest - 1:
-        return []
-    clear = attended.clear.nonzero()[:, 0]
-    passed = (attended.next_twos(sentence, clear.tolist()) < attended.allowed[clear]).nonzero().tolist()
-    pairs_passed = [(int(attended.inner[between]), int(clear[last])) for between, last in passed]
-    return [own for pair in pairs_passed if pair not in pairs and attended.begins(own := (*sentence, *pair))]
