@@ -19,6 +19,7 @@ from gradleak.attacks.crowded.openings import early_leverages
 from gradleak.attacks.film.attribution import Attribution
 from gradleak.attacks.soft.continuations import branches
 from gradleak.attacks.soft.judge import fitted
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 
 # Log-probabilities and shares beyond these say no more; below the first the language model is at a loss.
@@ -112,7 +113,8 @@ class Reader:
         """Of further tokens (rows, tokens) the last one's leverages, and the labels of every next."""
         seen: list[Tensor] = []
         modules = [spot.parts[0].module for spot in self.levers.spots]
-        hooks = [m.register_forward_pre_hook(lambda _, args: seen.append(args[0][:, -1])) for m in modules]
+        watch = of_this_thread(lambda _, args: seen.append(args[0][:, -1]))
+        hooks = [module.register_forward_pre_hook(watch) for module in modules]
         try:
             plain, moved = self._reading.states(ids)
         finally:

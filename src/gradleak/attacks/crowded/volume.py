@@ -18,6 +18,7 @@ from gradleak.attacks.soft.coefficients import portions
 from gradleak.attacks.spans.certify import mixing_parts
 from gradleak.attacks.spans.spans import span_of
 from gradleak.models.adapter import Part
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 
 # What is added to the square of a matrix, relative to it: rounding, below which nothing is told.
@@ -60,7 +61,7 @@ class Batches:
             seen[module], made[module] = inputs[0].detach(), output
 
         modules = list(dict.fromkeys(part.module for group in self.groups for part in group))
-        hooks = [module.register_forward_hook(remember) for module in modules]
+        hooks = [module.register_forward_hook(of_this_thread(remember)) for module in modules]
         try:
             predicted = int(batch.mask[:, 1:].sum())
             loss = self.model.loss(batch.ids, ids=batch.ids, mask=batch.mask) * predicted

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gradleak.attacks.inversion.hashing import Hashing
 from gradleak.core.errors import GradleakError
+from gradleak.models.hooks import of_this_thread
 from gradleak.models.text import TextModel
 
 FeatureName = Literal["structured", "hashed"]
@@ -114,7 +115,7 @@ class Structured:
         def watch(module: nn.Module, args: tuple[Tensor, ...]) -> None:
             inputs[module] = args[0]
 
-        hooks = [part.module.register_forward_pre_hook(watch) for part in self._parts]
+        hooks = [part.module.register_forward_pre_hook(of_this_thread(watch)) for part in self._parts]
         try:
             with torch.no_grad():
                 self._model.module.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
