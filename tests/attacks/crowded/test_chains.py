@@ -117,3 +117,6 @@ def test_nothing_that_was_not_there_is_proved(model: TextModel, update: Update, 
 def test_soft_certifies_them(model: TextModel, update: Update) -> None:
     (found,) = attack(update, model, "soft", seed=0)
     assert {sentence.text for sentence in found.sentences if sentence.certified} == set(TEXTS)
+    # With everything proved the bag is that of the sentences, no longer what seemed to be there at first.
+    read = {token for row in rows_of(model) for token in model.content(row[:-1])}
+    assert set(found.bag) == set(map(str, model.tokenizer.convert_ids_to_tokens(sorted(read))))

@@ -57,7 +57,7 @@ def test_a_direction_that_is_wrong_is_noticed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_token_that_was_emptied_and_was_there_is_taken_back(seed: int) -> None:
-    """It stayed empty, all others were off by what it left, and what they said of their mistakes was far too little."""
+    """It stayed empty; all others were off by what it left, and said far too little of their mistakes."""
     inputs, rows, directions = made_up(seed)
     found = Likeliest(inputs, inputs.T @ rows, torch.ones(TOKENS), SHAPE)
     found.narrow(directions)

@@ -371,6 +371,9 @@ def _of_crowd(
     budget: Budget,
     reasons: Sequence[Reason] = (Reason(kind="gradient-left"),),
 ) -> Reconstruction:
+    if found.proved:  # then its tokens are those of the sentences, but for last ones, which are only predicted
+        content = sorted({token for ids in found.sentences for token in model.content(ids[:-1])})
+        tokens = replace(tokens, scores=dict.fromkeys(content, 1.0), counts={})
     likeliest = sorted(found.sentences.items(), key=lambda each: -each[1])
     given = {ids: 1.0 if found.proved else sure for ids, sure in likeliest if found.proved or sure >= GIVEN}
     sentences = [
