@@ -27,6 +27,7 @@ from random import Random
 from typing import Any
 
 from gradleak.bench.provenance import ABOUT
+from gradleak.core.output import say
 from gradleak.core.text import enumerated
 
 # Benches that take the seed of a first batch and a number of batches.
@@ -144,27 +145,27 @@ def main() -> None:
     parser.add_argument("--longest", type=float, default=600.0, help="seconds that a batch may have taken")
     given = parser.parse_args()
     drawn: list[Batch | Line] = [*(lines(given.recipes) if given.recipes else batches(given.measurements))]
-    print(f"{len(drawn)} {'lines' if given.recipes else 'batches'}; seed of the draw {given.seed}")
+    say(f"{len(drawn)} {'lines' if given.recipes else 'batches'}; seed of the draw {given.seed}")
     Random(given.seed).shuffle(drawn)
     left = given.cells
     for batch in drawn:
         if not left:
             break
         if (why := batch.passed_over(given.longest)) is not None:
-            print(f"passed over: {batch.label}: {why}", flush=True)
+            say(f"passed over: {batch.label}: {why}")
             continue
         left -= 1
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / "again.json"
             done = subprocess.run(batch.again(given.data_dir, place), capture_output=True, text=True, check=False)
             if done.returncode or not place.is_file():
-                print(f"{batch.label}: failed: {done.stderr.strip()[-300:]}", flush=True)
+                say(f"{batch.label}: failed: {done.stderr.strip()[-300:]}")
                 continue
             (again,) = json.loads(place.read_text())["cells"]
         now = again["seconds"] * (again["trials"] if isinstance(batch, Line) else 1)
         counts = [f"{name} {batch.kept[name]}" for name in ("sentences", "whole", "tokens") if name in batch.kept]
         said = f"{batch.label} ({', '.join(counts)}): {outcome(batch, again)}"
-        print(f"{said}; {batch.seconds:.0f} s then, {now:.0f} s", flush=True)
+        say(f"{said}; {batch.seconds:.0f} s then, {now:.0f} s")
 
 
 if __name__ == "__main__":
