@@ -27,8 +27,9 @@ from gradleak.models.text import TextModel
 # The share of a gradient that may be left over. Seen on smollm2, a batch of 32: right beginnings leave 7e-5 at
 # most, those with one other token 1e-2 and more in nine of ten.
 LEFT_OVER = 5e-4
-# Where rounding shows, by what no token explains, right ones leave so many times as much of it at most (seen: 2.1 in
-# a thousand), and what is less than the second is that of the states themselves. It shows in so many dimensions.
+# Where rounding shows, by what no token explains, right ones leave so many times as much of it at most (seen: 2.1
+# times, of some hundreds), and what is less than the second is that of the states themselves. It shows in so many
+# dimensions.
 ROUNDINGS, LEAST_ROUNDING, SHOWN = 3.0, 1e-5, 4
 # Tokens whose gradients are smaller than this, relative to the median, show rounding.
 LEAST_SIZE = 1e-4
