@@ -41,6 +41,7 @@ class ImageLtiOptions(AttackOptions):
     batch: int = Field(128, ge=1, description="images of a step")
     lr: float = Field(1e-3, gt=0, description="largest step size")
     patience: int = Field(10, ge=1, description="looks at the held-out images without a gain that end the training")
+    mixed: bool = Field(False, description="multiply in bfloat16 while training: about twice as many steps a minute")
 
 
 class ImageLti(ImageAttack):
@@ -89,7 +90,9 @@ class ImageLti(ImageAttack):
         network = ImageNetworkSettings.model_validate(
             chosen.model_dump(include={"features", "layers", "hidden", "mirror"})
         )
-        settings = TrainSettings(steps=chosen.steps, batch=chosen.batch, lr=chosen.lr, patience=chosen.patience)
+        settings = TrainSettings.model_validate(
+            chosen.model_dump(include={"steps", "batch", "lr", "patience", "mixed"})
+        )
         problem = ImageProblem(
             model, auxiliary, parse_defenses(made.defenses), network, settings.seed, made.client.mode == "train"
         )

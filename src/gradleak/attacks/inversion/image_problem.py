@@ -22,8 +22,8 @@ from gradleak.defenses.base import Defense
 from gradleak.models.image import ImageModel
 from gradleak.models.image_gradients import batch_gradients, reached
 
-# Pictures that are never learned from, at most this share of all.
-HELD_OUT, MOST_HELD = 256, 0.2
+# Pictures that are never learned from: so many, or this share of all if that is more, but never more than that one.
+HELD_OUT, LEAST_HELD, MOST_HELD = 256, 0.02, 0.2
 # Examples from which the typical size of every coordinate is taken.
 FIRST_LOOK = 512
 # Weights, their gradient, two means of Adam, and the best so far.
@@ -54,7 +54,7 @@ class ImageProblem(Problem):
         self.names = reached(model)
         for defense in defenses:
             self.names = defense.trained(self.names, model)
-        held = min(HELD_OUT, int(MOST_HELD * len(auxiliary)))
+        held = min(max(HELD_OUT, int(LEAST_HELD * len(auxiliary))), int(MOST_HELD * len(auxiliary)))
         if not held:
             raise GradleakError(f"{len(auxiliary)} auxiliary images are too few to learn from and to check with")
         order = _order(len(auxiliary), derive_seed(seed, "held out")).tolist()
