@@ -37,7 +37,8 @@ def test_audits_are_kept_without_pictures(tmp_path):
     line, other = lines_of("measurements/kept.json", content)
     assert line.page == "images"
     assert line.values["auxiliary images"] == "40"
-    assert line.values["labels right"] == f"{first['labels_right']} of 3"
+    assert line.values["labels right"] == "not asked"  # lti does not say
+    assert other.values["labels right"] == f"{second['labels_right']} of 3"
     assert other.values["defence"] == "none"
 
 

@@ -33,6 +33,7 @@ def cell(results: Results) -> dict[str, Any]:
     usual = attacks_for("images").get(attack.name).Options().model_dump()
     options = {name: value for name, value in attack.options.items() if usual.get(name) != value}
     trials = [_trial(trial) for trial in results.trials]
+    right = [trial["label_right"] for trial in trials]  # None where the attack does not say which label it read
     drawn = scenario.model.partition(":")[0] == "lenet"
     return {
         "model": scenario.model, "weights": "drawn" if drawn else "as loaded",
@@ -43,7 +44,7 @@ def cell(results: Results) -> dict[str, Any]:
         "control": {metric: float(np.mean([trial["control"][metric] for trial in trials])) for metric in METRICS},
         "certified": sum(trial["certified"] for trial in trials),
         "certified_wrong": sum(trial["certified"] and trial["psnr"] < 100 for trial in trials),
-        "labels_right": sum(trial["label_right"] for trial in trials), "trials": trials,
+        "labels_right": None if None in right else sum(right), "trials": trials,
     }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         **{metric: round(trial.scores[metric], DIGITS) for metric in METRICS},
         "control": {metric: round(trial.control_scores[metric], DIGITS) for metric in METRICS},
         "certified": all(pair.certified for pair in trial.pairs),
-        "label_right": trial.found.get("labels", 100.0) == 100.0,
+        "label_right": trial.found["labels"] == 100.0 if "labels" in trial.found else None,
         "seconds": round(trial.seconds, 1),
     }
 
@@ -61,6 +62,7 @@ def _command(results: Results, options: dict[str, Any]) -> str:
     scenario = results.scenario
     words = ["gradleak audit", "--model", named(scenario.model), "--data", named(scenario.data)]
     words += ["--attack", results.attack.name, "--trials", str(scenario.trials)]
+    # All but the options that are the attack's own.
     words += ["--seed", str(scenario.seed)] if scenario.seed else []
     words += [] if str(scenario.client) == "fedsgd" else ["--client", str(scenario.client)]
     words += [word for name, value in options.items() for word in ("-o", f"{name}={_as_given(value)}")]

@@ -42,6 +42,7 @@ def test_many_examples_pass_once_and_give_the_same(noise, monkeypatch):
     *pieces, others = many(noise)
     monkeypatch.setattr(ridge, "BLOCK", 5)
     monkeypatch.setattr(ridge, "COMPARED", 120)
+    monkeypatch.setattr(ridge, "AT_ONCE", 100)
     network, slow = LinearInverter(12, 4), LinearInverter(12, 4)
     for each in (network, slow):
         each.fit(*pieces[0])
@@ -76,6 +77,7 @@ def test_what_cannot_be_solved_for_is_tried_with_a_larger_ridge(monkeypatch):
 def test_a_budget_ends_the_pass(monkeypatch):
     *pieces, others = many()
     monkeypatch.setattr(ridge, "COMPARED", 120)
+    monkeypatch.setattr(ridge, "AT_ONCE", 100)
     network = LinearInverter(12, 4)
     seen = []
 

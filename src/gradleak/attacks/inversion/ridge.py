@@ -20,6 +20,8 @@ RIDGES = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 COMPARED = 1500
 # Features whose products with all later ones are added up at once.
 BLOCK = 1024
+# Examples that are added to them at once, of which few would spend the time on reading and writing sums.
+AT_ONCE = 2048
 
 
 # A coordinate that hardly ever varies is not blown up beyond this, in units of the typical spread.
@@ -105,8 +107,8 @@ def _fit_many(
 ) -> tuple[float, bool]:
     """The same from the normal equations of the features; the ridge is looked for once more with all examples."""
     progress.begin("solving for the inverter", rows, "images")
-    pieces = iter(examples)
-    first = _at_least(COMPARED, pieces)
+    pieces = _joined(examples, max(AT_ONCE, COMPARED))
+    first = next(pieces)
     ridge = _choose(network, first[0][:COMPARED], first[1][:COMPARED], others)
     size, pixels = len(network.centre), others[1].shape[1]
     products, across = torch.zeros(size, size, device=first[0].device), torch.zeros(size, pixels).to(first[0])
@@ -133,16 +135,16 @@ def _fit_many(
     return error, count == rows
 
 
-def _at_least(count: int, pieces: Iterator[Example]) -> Example:
-    """The first pieces, joined, with so many rows or more."""
-    taken, rows = [], 0
+def _joined(pieces: Iterable[Example], least: int) -> Iterator[Example]:
+    """The pieces, so many joined that each has the least number of rows; the last may have fewer."""
+    taken: list[Example] = []
     for piece in pieces:
         taken.append(piece)
-        rows += len(piece[0])
-        if rows >= count:
-            break
-    given, wanted = (torch.cat(parts) for parts in zip(*taken, strict=True))
-    return given, wanted
+        if sum(len(given) for given, _ in taken) >= least:
+            yield torch.cat([given for given, _ in taken]), torch.cat([wanted for _, wanted in taken])
+            taken = []
+    if taken:
+        yield torch.cat([given for given, _ in taken]), torch.cat([wanted for _, wanted in taken])
 
 
 def _best_factor(

@@ -134,10 +134,14 @@ def _images(kept: Kept) -> Iterable[Line]:
                 "PSNR": mean([trial["psnr"] for trial in trials], 0.0, 100.0, ".1f"),
                 **_beside_images(cell, trials),
                 "certified, wrong": f"{cell['certified']}, {cell['certified_wrong']}",
-                "labels right": f"{cell['labels_right']} of {cell['images']}",
+                "labels right": _labels(cell),
                 "seconds": seconds(trials),
             },
         )
+
+
+def _labels(cell: Mapping[str, Any]) -> str:
+    return "not asked" if cell["labels_right"] is None else f"{cell['labels_right']} of {cell['images']}"
 
 
 def _beside_images(cell: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> dict[str, str]:
