@@ -78,9 +78,17 @@ def _cell(line: RecipeLine, results: Results, metrics: Sequence[str]) -> dict[st
         "whole": len(whole),
         "certified": len(proved),
         "certified_wrong": len(proved) - sum(pair.certified for pair in whole),
+        # Lines of one corpus and batch size face the same batches, so they can be compared trial by trial.
+        "scores": {
+            name: [round(trial.scores[name], 2) for trial in results.trials] for name in _in_all(results, metrics)
+        },
         "seconds": round(statistics.mean(trial.seconds for trial in results.trials), 1),
         "paper": line.paper,
     }
+
+
+def _in_all(results: Results, metrics: Sequence[str]) -> list[str]:
+    return [name for name in metrics if all(name in trial.scores for trial in results.trials)]
 
 
 def _rounded(means: Mapping[str, Interval]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradleak.bench.book import curves
 from gradleak.bench.book.line import Line
+from gradleak.bench.book.paired import differences
 from gradleak.bench.provenance import ABOUT
 
 MADE = "<!-- Made by python -m gradleak.bench.book from docs/measurements and docs/results. Do not edit. -->"
@@ -78,7 +79,7 @@ def pages(lines: Sequence[Line], files: Mapping[str, Any], claims: Sequence[Mapp
         raise ValueError(f"no page for {', '.join(sorted(unknown))}")
     own = {name: [line for line in lines if line.page == name] for name in PAGES}
     written = {name: _page(PAGES[name], some, files) for name, some in own.items() if some}
-    return {"index": _index(own, files, claims), CLAIMS: _claims(claims), CURVES: _curves(files), **written}
+    return {"index": _index(own, files, claims), CLAIMS: _claims(claims, files), CURVES: _curves(files), **written}
 
 
 def _page(page: Page, lines: Sequence[Line], files: Mapping[str, Any]) -> str:
@@ -131,7 +132,7 @@ def _link(name: str) -> str:
     return f"[{PurePosixPath(name).stem}](../{name})"
 
 
-def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
+def _claims(claims: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> str:
     parts = [
         "# Claims of the papers",
         MADE,
@@ -146,7 +147,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
             [
                 claim["claim"],
                 str(claim["theirs"]),
-                claim["ours"],
+                _ours(claim, files),
                 f"**{claim['verdict']}**{_why(claim)}",
                 _where(claim),
             ]
@@ -171,6 +172,11 @@ def _curves(files: Mapping[str, Any]) -> str:
             table(SOURCES, [_source(name, files[name]) for name in curves.sources(files)]),
         ]
     ) + "\n"  # fmt: skip
+
+
+def _ours(claim: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    """What was measured, and of lines whose every trial is kept the paired difference."""
+    return f"{claim['ours']}; {differences(files, claim['paired'])}" if "paired" in claim else str(claim["ours"])
 
 
 def _why(claim: Mapping[str, Any]) -> str:
