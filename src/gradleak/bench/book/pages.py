@@ -208,9 +208,10 @@ def _index(own: Mapping[str, Sequence[Line]], files: Mapping[str, Any], claims: 
             "    python -m gradleak.bench.book",
             "and a test fails where they differ. Click a heading to sort a table. Figures of other pages of this "
             "documentation that have no file are of the time before files were kept; their commands stand there.",
-            f"**{certified:,} sentences (and images) were certified in all these runs, and {wrong} of them were not in "
-            "their batch.** Runs of the same batches by several versions of the code count each; left out are files of "
-            "code before a mend, whose names say so ([what was wrong then](certificates.md)), and files too old to say.",
+            f"**{certified:,} sentences (and images) were certified in all these runs, and {wrong} of them were "
+            "not in their batch.** Runs of the same batches by several versions of the code count each; left out are "
+            "files of code before a mend, whose names say so ([what was wrong then](certificates.md)), and files too "
+            "old to say.",
             table(["page", "lines", "certified, wrong", "what"], rows),
         ]
     ) + "\n"  # fmt: skip
