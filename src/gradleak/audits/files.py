@@ -52,7 +52,7 @@ def capture_update(spec: AuditSpec, out: Path, progress: Progress = SILENT) -> t
     with output_folder(out) as folder, within(spec.memory_limit):
         modality = MODALITIES.get(modality_of_source(spec.model))
         progress.begin("reading data", 0)
-        data = modality.read(spec)  # before the model: a file that is wrong is an error at once
+        data = modality.read(spec, progress)  # before the model: a file that is wrong is an error at once
         model = load_target(spec, progress)
         progress.begin("making the update", 0)
         (batch,) = modality.draw(spec, data, model)
@@ -92,7 +92,7 @@ def _attack_update(
     model = load_target(spec, progress)
     modality, held = modality_of(model), None
     if "data" in spec.model_fields_set:
-        held = modality.read(spec)
+        held = modality.read(spec, progress)
         if modality.auxiliary(held) is None:
             raise GradleakError(f"the data holds nothing that an attack on {spec.model} could learn from")
     auxiliary = None if held is None else modality.auxiliary(held)

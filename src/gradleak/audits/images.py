@@ -16,7 +16,7 @@ from gradleak.clients.images import ImageClient
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.identity import digest
-from gradleak.core.progress import Progress
+from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret
 from gradleak.data.corpora import image_file
 from gradleak.data.draws import draw_images
@@ -45,12 +45,12 @@ class ImageAudits(Modality[ImageModel, ImageData, Pictures]):
         {"task", "lora", "text_column", "label_column", "chat_template", "max_tokens", "window", "draw", "candidates"}
     )
 
-    def read(self, spec: AuditSpec) -> ImageData:
+    def read(self, spec: AuditSpec, progress: Progress = SILENT) -> ImageData:
         if spec.data == BUILT_IN or Path(spec.data).suffix.lower() in KINDS:
             raise GradleakError(
-                f"{spec.model} reads images, and {spec.data} holds texts; give --data an .npz of images"
+                f"{spec.model} reads images, and {spec.data} holds texts; give --data an .npz of images, or cifar10"
             )
-        return ImageData(*read_pictures(image_file(spec.data)))
+        return ImageData(*read_pictures(image_file(spec.data, progress)))
 
     def given(self, data: Any) -> ImageData:
         private, auxiliary = data if isinstance(data, tuple) else (data, None)

@@ -16,7 +16,7 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
-from gradleak.core.progress import Progress
+from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import Registry
 from gradleak.core.secret import Secret
 from gradleak.data.pictures import Pictures
@@ -74,8 +74,8 @@ class Modality(ABC, Generic[Model, Data, Batch]):
     # --- data -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def read(self, spec: AuditSpec) -> Data:
-        """The data that a spec names."""
+    def read(self, spec: AuditSpec, progress: Progress = SILENT) -> Data:
+        """The data that a spec names; the progress is of what is fetched for it."""
 
     @abstractmethod
     def given(self, data: Any) -> Data:

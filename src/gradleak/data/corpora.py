@@ -1,4 +1,4 @@
-"""Public corpora by name, in a folder, under the file names they are commonly kept in: `cola@FOLDER`."""
+"""Public corpora by name, in a folder under the file names they are commonly kept in: `cola@FOLDER`. Or as assets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradleak.core.errors import GradleakError
+from gradleak.core.progress import SILENT, Progress
 from gradleak.core.reading import read_text
 from gradleak.core.registry import suggest
+from gradleak.data.cifar import CIFAR10, cifar10_file
 from gradleak.data.texts import Row, read_data
 
 
@@ -95,9 +97,14 @@ def read_rows(source: str | Path, text_column: str | None = None, label_column: 
     return DATASETS[name].read(name, folder)
 
 
-def image_file(source: str | Path) -> Path:
-    """The file of a set of images: a path, or a public set in a folder, written `cifar10@FOLDER`."""
+def image_file(source: str | Path, progress: Progress = SILENT) -> Path:
+    """The file of a set of images: a path, a public set in a folder, as `cifar10@FOLDER`, or the asset `cifar10`.
+
+    The asset is fetched if it is not in the cache; a file of that name comes first.
+    """
     name, folder = _named(source)
+    if str(source) == CIFAR10 and not Path(source).exists():
+        return cifar10_file(progress)
     if folder is None:
         return Path(source)
     if name not in IMAGE_DATASETS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import zipfile
 from collections.abc import Sequence
@@ -49,7 +50,12 @@ class Pictures:
     def uris(self) -> list[str]:
         return [to_uri(image) for image in self.pixels]
 
-    @property
+    @functools.cached_property
+    def mean(self) -> Tensor:
+        """The mean image, from 0 to 1; kept, because of 50,000 images it takes a while."""
+        return torch.from_numpy(self.pixels.mean(axis=0, dtype=np.float64) / 255).float()
+
+    @functools.cached_property
     def digest(self) -> str:
         """A hash of all images and classes."""
         digest = hashlib.sha256(repr((self.pixels.shape, self.labels)).encode())

@@ -14,7 +14,7 @@ from gradleak.core.errors import GradleakError
 
 PREFIX = "data:image/png;base64,"
 MAX_PIXELS = 1 << 24
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _COLOUR = 0, 2  # PNG's colour types
 
 Pixels = NDArray[np.uint8]
@@ -33,7 +33,7 @@ def to_png(pixels: Pixels) -> bytes:
     # Every line begins with the number of its filter; 0 is none.
     raw = np.concatenate([np.zeros((height, 1), dtype=np.uint8), lines], axis=1).tobytes()
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if channels == 1 else _COLOUR, 0, 0, 0)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(raw, level=9)) + _chunk(b"IEND", b"")
+    return SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(raw, level=9)) + _chunk(b"IEND", b"")
 
 
 def to_uri(pixels: Pixels) -> str:
@@ -56,7 +56,7 @@ def from_uri(text: str) -> Pixels:
 
 
 def _read(data: bytes) -> Pixels:
-    if not data.startswith(_SIGNATURE + struct.pack(">I", 13) + b"IHDR"):
+    if not data.startswith(SIGNATURE + struct.pack(">I", 13) + b"IHDR"):
         raise ValueError("no PNG header")
     width, height, depth, kind = struct.unpack(">IIBB", data[16:26])
     channels = {_GREY: 1, _COLOUR: 3}.get(kind)

@@ -14,11 +14,13 @@ def model():
     return small_model()
 
 
-@pytest.mark.parametrize(("layers", "share"), [("mlp", 0.8), ("linear", 0.2)])
-def test_lti_learns_and_is_kept(model, tmp_path, layers, share):
+@pytest.mark.parametrize(
+    ("layers", "mixed", "share"), [("mlp", False, 0.8), ("mlp", True, 0.8), ("linear", False, 0.2)]
+)
+def test_lti_learns_and_is_kept(model, tmp_path, layers, mixed, share):
     pictures = singles(8, seed=5)
     settings = {"steps": 100, "inverter": str(tmp_path / "kept"), "hidden": 64, "batch": 64, "auxiliary": 400}
-    settings["layers"] = layers
+    settings |= {"layers": layers, "mixed": mixed}
     found = attacked(model, "lti", pictures, **settings)
     updates = [ImageClient(model).update(p) for p in pictures]
     control = attack(updates, model, "control", auxiliary=blobs(60, seed=1))

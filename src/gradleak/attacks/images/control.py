@@ -20,6 +20,6 @@ class ImageControl(ImageAttack):
 
     def run(self, updates: Sequence[Update], model: ImageModel, context: AttackContext) -> list[Reconstruction]:
         auxiliary = context.auxiliary
-        mean = auxiliary.values().mean(dim=0) if auxiliary else torch.full(model.shape, 0.5)
+        mean = auxiliary.mean if auxiliary else torch.full(model.shape, 0.5)
         (image,) = image_uris(mean[None])
         return [Reconstruction(images=[image] * (update.known.size or 1)) for update in updates]

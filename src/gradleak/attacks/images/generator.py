@@ -66,21 +66,31 @@ def trained_generator(
     device: torch.device,
     budget: Budget,
     progress: Progress,
+    mixed: bool = False,
 ) -> Generator:
-    """The generator of these images and settings, from the cache or trained now and kept there."""
-    place = _place(auxiliary, latent, width, epochs)
+    """The generator of these images and settings, from the cache or trained now and kept there.
+
+    `mixed` is training with products in bfloat16 and channels last: 26 ms a step of a core in place of 68.
+    """
+    place = _place(auxiliary, latent, width, epochs, mixed)
     generator = Generator(auxiliary.shape, latent, width)  # type: ignore[arg-type] # images have three dimensions
     if place.is_file():
         from safetensors.torch import load_file
 
         generator.load_state_dict(load_file(place))
-    elif _train(generator, auxiliary, epochs, device, budget, progress):
+    elif _train(generator, auxiliary, epochs, device, budget, progress, mixed):
         _save(generator, place)
     return generator.to(device).requires_grad_(False)
 
 
 def _train(
-    generator: Generator, auxiliary: Pictures, epochs: int, device: torch.device, budget: Budget, progress: Progress
+    generator: Generator,
+    auxiliary: Pictures,
+    epochs: int,
+    device: torch.device,
+    budget: Budget,
+    progress: Progress,
+    mixed: bool,
 ) -> bool:
     """Whether the training came to its end."""
     with torch.random.fork_rng(devices=[]):
@@ -90,9 +100,12 @@ def _train(
                 module.reset_parameters()
         encoder = _Encoder(generator.shape, generator.latent, generator.width).to(device)
         generator.to(device)
+        if mixed:
+            for network in (encoder, generator):
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # its stubs lack this form
         images = auxiliary.values(device)
         steps = epochs * -(-len(images) // BATCH)
-        optimizer = torch.optim.Adam([*encoder.parameters(), *generator.parameters()], lr=LR)
+        optimizer = torch.optim.Adam([*encoder.parameters(), *generator.parameters()], lr=LR, fused=mixed)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         progress.begin("training a generator on the auxiliary images", steps, "steps")
         done = 0
@@ -101,7 +114,8 @@ def _train(
                 if budget.over:
                     progress.end()
                     return False
-                loss = _loss(generator, encoder, _mirrored(images[part.to(device)]))
+                with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
+                    loss = _loss(generator, encoder, _mirrored(images[part.to(device)]))
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -109,14 +123,15 @@ def _train(
                 done += 1
                 progress.advance(done, loss=float(loss.detach()))
         progress.end()
+    generator.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     return True
 
 
 def _loss(generator: Generator, encoder: _Encoder, images: Tensor) -> Tensor:
     """The negative evidence bound per pixel: errors of decoded images, and latents' distance from a unit normal."""
-    mean, spread = encoder(images)
+    mean, spread = (part.float() for part in encoder(images))
     latents = mean + torch.randn_like(mean) * (spread / 2).exp()
-    apart = (generator(latents) - images).square().mean() / (2 * PIXEL_SPREAD**2)
+    apart = (generator(latents).float() - images).square().mean() / (2 * PIXEL_SPREAD**2)
     surprise = 0.5 * (mean.square() + spread.exp() - 1 - spread).sum(dim=1).mean()
     return apart + surprise / images[0].numel()
 
@@ -127,8 +142,8 @@ def _mirrored(images: Tensor) -> Tensor:
     return torch.where(turned, images.flip(-1), images)
 
 
-def _place(auxiliary: Pictures, latent: int, width: int, epochs: int) -> Path:
-    decides = f"{auxiliary.digest} {latent} {width} {epochs} {PIXEL_SPREAD} {BATCH} {LR}"
+def _place(auxiliary: Pictures, latent: int, width: int, epochs: int, mixed: bool) -> Path:
+    decides = f"{auxiliary.digest} {latent} {width} {epochs} {PIXEL_SPREAD} {BATCH} {LR}" + " mixed" * mixed
     return cache_folder() / "generators" / f"{hashlib.sha256(decides.encode()).hexdigest()[:32]}.safetensors"
 
 

@@ -29,6 +29,7 @@ class GiGipOptions(MatchingOptions):
     latent: int = Field(128, ge=1, le=4096, description="numbers of a latent vector")
     width: int = Field(16, ge=1, le=256, description="channels of the generator's last layer")
     epochs: int = Field(30, ge=1, description="passes over the auxiliary images when the generator is trained")
+    mixed: bool = Field(False, description="multiply in bfloat16 then: about twice as many steps a minute")
 
 
 class GiGip(MatchingAttack):
@@ -42,8 +43,9 @@ class GiGip(MatchingAttack):
         assert context.auxiliary is not None  # `run_attack` has seen to it
         chosen, budget, progress = self.options, context.budget, context.progress
         generator = trained_generator(
-            context.auxiliary, chosen.latent, chosen.width, chosen.epochs, model.device, budget, progress
-        )
+            context.auxiliary, chosen.latent, chosen.width, chosen.epochs, model.device, budget, progress,
+            chosen.mixed,
+        )  # fmt: skip
         goal = MatchingGoal(model, updates, known_labels(updates, model, self.name), chosen)
         first, latents = self._search_latents(generator, goal, context.seeds, budget, progress)
         best = self._search_weights(generator, goal, first, latents, budget, progress)

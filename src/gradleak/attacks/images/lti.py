@@ -21,6 +21,7 @@ from gradleak.attacks.inversion.ridge import LinearInverter, Rescaled, fit_ridge
 from gradleak.attacks.inversion.saved import MANIFEST, InverterManifest, save_inverter
 from gradleak.attacks.inversion.training import Look, Training, TrainSettings, train
 from gradleak.core.assets import cache_folder
+from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.files import output_folder
 from gradleak.core.progress import Progress
@@ -41,6 +42,7 @@ class ImageLtiOptions(AttackOptions):
     batch: int = Field(128, ge=1, description="images of a step")
     lr: float = Field(1e-3, gt=0, description="largest step size")
     patience: int = Field(10, ge=1, description="looks at the held-out images without a gain that end the training")
+    mixed: bool = Field(False, description="multiply in bfloat16 while training: about twice as many steps a minute")
 
 
 class ImageLti(ImageAttack):
@@ -89,13 +91,15 @@ class ImageLti(ImageAttack):
         network = ImageNetworkSettings.model_validate(
             chosen.model_dump(include={"features", "layers", "hidden", "mirror"})
         )
-        settings = TrainSettings(steps=chosen.steps, batch=chosen.batch, lr=chosen.lr, patience=chosen.patience)
+        settings = TrainSettings.model_validate(
+            chosen.model_dump(include={"steps", "batch", "lr", "patience", "mixed"})
+        )
         problem = ImageProblem(
             model, auxiliary, parse_defenses(made.defenses), network, settings.seed, made.client.mode == "train"
         )
         with output_folder(folder):
             if isinstance(problem.network, LinearInverter):
-                training = _solve(problem, problem.network, context.progress)
+                training = _solve(problem, problem.network, context.budget, context.progress)
             else:
                 training = train(problem, settings, folder, context.budget, context.progress)
             manifest = InverterManifest(
@@ -115,12 +119,17 @@ class ImageLti(ImageAttack):
         return manifest, problem.network
 
 
-def _solve(problem: ImageProblem, network: LinearInverter, progress: Progress) -> Training:
-    """The linear network, solved for directly; that is quick, so no budget ends it."""
+def _solve(problem: ImageProblem, network: LinearInverter, budget: Budget, progress: Progress) -> Training:
+    """The linear network, solved for directly; of many images a budget lets it see fewer."""
     started = time.monotonic()
     (others,) = problem.held_out()
-    error = fit_ridge(network, problem.everything(), others, progress)
+    error, finished = fit_ridge(network, problem.everything(), problem.rows, others, progress, budget)
     look = Look(step=1, training=error, held_out=error)
     return Training(
-        status="completed", step=1, best_step=1, best_loss=error, seconds=time.monotonic() - started, looks=[look]
+        status="completed" if finished else budget.reason,
+        step=1,
+        best_step=1,
+        best_loss=error,
+        seconds=time.monotonic() - started,
+        looks=[look],
     )

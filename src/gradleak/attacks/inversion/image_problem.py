@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,8 @@ from gradleak.defenses.base import Defense
 from gradleak.models.image import ImageModel
 from gradleak.models.image_gradients import batch_gradients, reached
 
-# Pictures that are never learned from, at most this share of all.
-HELD_OUT, MOST_HELD = 256, 0.2
+# Pictures that are never learned from: so many, or this share of all if that is more, but never more than that one.
+HELD_OUT, LEAST_HELD, MOST_HELD = 256, 0.02, 0.2
 # Examples from which the typical size of every coordinate is taken.
 FIRST_LOOK = 512
 # Weights, their gradient, two means of Adam, and the best so far.
@@ -54,7 +54,7 @@ class ImageProblem(Problem):
         self.names = reached(model)
         for defense in defenses:
             self.names = defense.trained(self.names, model)
-        held = min(HELD_OUT, int(MOST_HELD * len(auxiliary)))
+        held = min(max(HELD_OUT, int(LEAST_HELD * len(auxiliary))), int(MOST_HELD * len(auxiliary)))
         if not held:
             raise GradleakError(f"{len(auxiliary)} auxiliary images are too few to learn from and to check with")
         order = _order(len(auxiliary), derive_seed(seed, "held out")).tolist()
@@ -79,7 +79,8 @@ class ImageProblem(Problem):
         inputs, pixels = sum(map(math.prod, self.shapes.values())), math.prod(self.model.shape)
         linear, hidden = self.settings.layers == "linear", self.settings.hidden
         weights = inputs * pixels if linear else COPIES * (inputs * hidden + hidden * hidden + hidden * pixels)
-        rows = len(self.learned) * (1 + self.settings.mirror) if linear else min(FIRST_LOOK, len(self.learned))
+        # The linear network holds all examples, or, if these are more, products of all features.
+        rows = min(self.rows, inputs) if linear else min(FIRST_LOOK, len(self.learned))
         needed, free = 4 * (weights + 2 * rows * inputs), free_memory(self.model.device)
         if needed > free:
             raise GradleakError(
@@ -107,16 +108,19 @@ class ImageProblem(Problem):
             images = torch.where(turned.to(images.device), images.flip(-1), images)
         return self._example(images, labels[chosen], generator)
 
-    def everything(self) -> list[Example]:
+    @property
+    def rows(self) -> int:
+        """Examples of `everything`."""
+        return len(self.learned) * (1 + self.settings.mirror)
+
+    def everything(self) -> Iterator[Example]:
         """All auxiliary images to learn from, mirrored images too, in pieces."""
         pixels, labels = self._images
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "everything"))
         turns = [pixels, pixels.flip(-1)] if self.settings.mirror else [pixels]
-        return [
-            self._example(images, classes, generator)
-            for turned in turns
-            for images, classes in zip(turned.split(FIRST_LOOK), labels.split(FIRST_LOOK), strict=True)
-        ]
+        for turned in turns:
+            for images, classes in zip(turned.split(FIRST_LOOK), labels.split(FIRST_LOOK), strict=True):
+                yield self._example(images, classes, generator)
 
     def held_out(self) -> list[Example]:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out noise"))

@@ -43,6 +43,7 @@ class TrainSettings(BaseModel):
     clip: float = Field(1.0, gt=0, description="largest norm of a step's gradient")
     check: int = Field(50, ge=1, description="steps between two looks at the held-out examples")
     patience: int = Field(8, ge=1, description="looks without a lower loss after which the training ends")
+    mixed: bool = Field(False, description="whether the network multiplies in bfloat16; weights stay in fp32")
     seed: int = 0
 
     def step_size(self, step: int) -> float:
@@ -134,8 +135,11 @@ class _Run:
     def __init__(self, problem: Problem, settings: TrainSettings, folder: Path) -> None:
         self.problem, self.settings = problem, settings
         self.path = folder / STATE_FILE
-        self.identity = f"{problem.identity} {settings.model_dump_json()}"
-        self.optimizer = torch.optim.Adam(problem.network.parameters(), lr=settings.lr)
+        # A training that began before there was a choice goes on.
+        decides = settings.model_dump_json(exclude=None if settings.mixed else {"mixed"})
+        self.identity = f"{problem.identity} {decides}"
+        # Fused, a step of Adam over 13 million weights takes 9 ms of a core in place of 65, and rounds otherwise.
+        self.optimizer = torch.optim.Adam(problem.network.parameters(), lr=settings.lr, fused=settings.mixed)
         self.step, self.seconds, self.best_step, self.best_loss = 0, 0.0, 0, math.inf
         self.losses: list[float] = []
         self.looks: list[Look] = []
@@ -169,7 +173,9 @@ class _Run:
     def _step(self) -> float:
         network = self.problem.network.train()
         given, wanted = self.problem.draw(self.step, self.settings.batch)
-        loss = self.problem.loss(network(given), wanted)
+        with torch.autocast(given.device.type, torch.bfloat16, enabled=self.settings.mixed):
+            outputs = network(given)
+        loss = self.problem.loss(outputs.float() if self.settings.mixed else outputs, wanted)
         if not bool(torch.isfinite(loss)):
             raise GradleakError(f"the training diverged at step {self.step}; try a smaller lr")
         self.optimizer.zero_grad()

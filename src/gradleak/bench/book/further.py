@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gradleak.bench.book.line import Kept, Line, corpus, mean, seconds
@@ -133,11 +133,24 @@ def _images(kept: Kept) -> Iterable[Line]:
                 "images": str(cell["images"]),
                 "MSE": mean([trial["mse"] for trial in trials], 0.0, 1.0, ".2g"),
                 "PSNR": mean([trial["psnr"] for trial in trials], 0.0, 100.0, ".1f"),
+                **_beside_images(cell, trials),
                 "certified, wrong": f"{cell['certified']}, {cell['certified_wrong']}",
-                "labels right": f"{cell['labels_right']} of {cell['images']}",
+                "labels right": _labels(cell),
                 "seconds": seconds(trials),
             },
         )
+
+
+def _labels(cell: Mapping[str, Any]) -> str:
+    return "not asked" if cell["labels_right"] is None else f"{cell['labels_right']} of {cell['images']}"
+
+
+def _beside_images(cell: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What audits say besides: the control, and how many images the attacker held."""
+    if "control" not in cell:
+        return {}
+    guessed = mean([trial["control"]["mse"] for trial in trials], 0.0, 1.0, ".2g")
+    return {"control, MSE": guessed, "auxiliary images": f"{cell['auxiliary'] or 0:,}"}
 
 
 def _sizes(kept: Kept) -> Iterable[Line]:

@@ -110,7 +110,7 @@ class Subjects:
     def _rows(self, spec: AuditSpec) -> _Hashed:
         def read() -> _Hashed:
             modality = MODALITIES.get(self.modality(spec))
-            rows = modality.read(spec)
+            rows = modality.read(spec, self._progress)
             return _Hashed(rows, lambda: modality.digest(rows))
 
         return self._given_data or _kept(self._data, (spec.data, spec.text_column, spec.label_column), DATA, read)
