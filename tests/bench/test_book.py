@@ -12,6 +12,7 @@ from gradleak.bench.book import curves
 from gradleak.bench.book.__main__ import CLAIMS, book, kept_files
 from gradleak.bench.book.lines import lines_of
 from gradleak.bench.book.pages import PAGES, VERDICTS
+from gradleak.bench.book.paired import differences
 from gradleak.bench.provenance import about, missing
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,6 +62,26 @@ def test_a_line_of_batches():
 def test_a_file_that_no_form_fits_is_an_error():
     with pytest.raises(ValueError, match="no form"):
         lines_of("x.json", {"about": {"command": "python x"}, "cells": [{"unheard": 1}]})
+
+
+def _recipe_line(name, scores, **settings):
+    return {"name": name, "settings": {"data": "cola", "batch_size": 1, "seed": 0, **settings}, "scores": scores}
+
+
+def test_a_difference_is_taken_trial_by_trial():
+    """By hand: 10, 20 and 30 apart have a standard error of 5.77, and Student's factor is 4.30."""
+    cells = [
+        _recipe_line("CoLA TAG", {"rouge2": [20, 50, 80, 5]}),
+        _recipe_line("CoLA DLG", {"rouge2": [10, 30, 50]}),
+        _recipe_line("SST-2 DLG", {"rouge2": [10, 30, 50]}, data="sst2"),
+    ]
+    files = {"results/table.json": {"cells": cells}}
+    said = differences(files, {"rouge2": ["table: CoLA TAG", "table: CoLA DLG"]})
+    assert said == "ROUGE-2 of CoLA TAG less CoLA DLG, paired: +20 [-5, +45] of 3"
+    with pytest.raises(ValueError, match="not pairs"):
+        differences(files, {"rouge2": ["table: CoLA TAG", "table: SST-2 DLG"]})
+    with pytest.raises(ValueError, match="no line"):
+        differences(files, {"rouge2": ["table: CoLA TAG", "table: nothing"]})
 
 
 def test_code_of_earlier_cells_is_kept():

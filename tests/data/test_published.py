@@ -67,3 +67,11 @@ def test_rotten_tomatoes_as_the_hub_splits_it(tmp_path):
     assert (rows[0], rows[4264], rows[4265]) == (Row("pos 0", 1), Row("pos 4264", 1), Row("neg 0", 0))
     every = read_rows(f"rotten_tomatoes@{tmp_path}")
     assert (len(every), every[0], every[-1]) == (8600, Row("neg 0", 0), Row("pos 4299", 1))
+
+
+def test_sentences_of_sst2_are_its_long_rows(tmp_path):
+    texts = [" ".join(["word"] * count) for count in (3, 17, 18, 22, 23)]
+    rows = "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(texts))
+    (tmp_path / "sst2_train.tsv").write_text(f"sentence\tlabel\n{rows}")
+    assert len(read_rows(f"sst2@{tmp_path}")) == 5
+    assert read_rows(f"sst2_sentences@{tmp_path}") == [Row(texts[2], 0), Row(texts[3], 1)]

@@ -2,8 +2,8 @@
 
 Sentences of a table such as CoLA's are drawn by consecutive seeds, a plain torch loop trains the model on them with
 AdamW as torch sets it, and the update is attacked by an attacker who knows the batch size. With more sentences than
-the batch size there are several steps, of which `bag` reads tokens. The file keeps every batch, so that the same
-command goes on where it was ended.
+the batch size there are several steps, of which `bag` reads tokens. `--sgd 5e-3` trains with torch's SGD at that step
+size instead. The file keeps every batch, so that the same command goes on where it was ended.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ FIRST_SEED = 1000
 Rows = Sequence[tuple[str, int]]
 
 
-def trained_update(model: TextModel, rows: Rows, batch: int) -> Update:
-    """What a client sends after an epoch of torch's AdamW over these sentences."""
+def trained_update(model: TextModel, rows: Rows, batch: int, sgd: float | None = None) -> Update:
+    """What a client sends after an epoch over these sentences of torch's AdamW, or of SGD of this step size."""
     local = model.copied().module.eval()
     weights = dict(local.named_parameters())
     before = {name: weight.detach().clone() for name, weight in weights.items()}
-    optimiser = torch.optim.AdamW(weights.values(), lr=RATE, weight_decay=DECAY)
+    optimiser: torch.optim.Optimizer = torch.optim.AdamW(weights.values(), lr=RATE, weight_decay=DECAY)
+    rule = ClientRule(name="adamw", batch=batch, lr=RATE, wd=DECAY)
+    if sgd is not None:
+        optimiser = torch.optim.SGD(weights.values(), lr=sgd)
+        rule = ClientRule(name="fedavg", batch=batch, lr=sgd)
     for first in range(0, len(rows), batch):
         texts, labels = zip(*rows[first : first + batch], strict=True)
         encoded = model.encode(list(texts))
@@ -47,7 +51,6 @@ def trained_update(model: TextModel, rows: Rows, batch: int) -> Update:
         F.cross_entropy(logits, torch.tensor(labels)).backward()
         optimiser.step()
     moved = {name: before[name] - weight.detach() for name, weight in weights.items() if weight.grad is not None}
-    rule = ClientRule(name="adamw", batch=batch, lr=RATE, wd=DECAY)
     known = Known(batch_size=len(rows))
     manifest = Manifest(
         task=model.task, family=model.family, model_fingerprint=model.fingerprint, client=rule, known=known
@@ -55,9 +58,9 @@ def trained_update(model: TextModel, rows: Rows, batch: int) -> Update:
     return Update(moved, manifest)
 
 
-def measured(model: TextModel, rows: Rows, batch: int, seed: int, budget: float, name: str) -> dict[str, Any]:
-    """One batch attacked, and what of it came back."""
-    (found,) = attack(trained_update(model, rows, batch), model, name, seed=seed, budget=budget)
+def measured(model: TextModel, update: Update, rows: Rows, seed: int, budget: float, name: str) -> dict[str, Any]:
+    """The update of a batch attacked, and what of it came back."""
+    (found,) = attack(update, model, name, seed=seed, budget=budget)
     own = [model.content(row) for row in model.encode([text for text, _ in rows]).sentences()]
     returned = [sentence.tokens for sentence in found.sentences]
     wrong = [sentence for sentence in found.sentences if sentence.tokens not in own]
@@ -108,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--attack", default="exact")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--sentences", type=int, help="of a client; more than the batch size: several steps")
+    parser.add_argument("--sgd", type=float, metavar="LR", help="train with SGD of this step size")
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--budget", type=float, default=300.0, help="seconds for a batch")
@@ -117,10 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, model = read_rows(given.data, given.text_column, given.label_column), load_text_model(given.model)
     names = ("model", "attack", "batch_size", "sentences", "budget")
     settings = {name: getattr(given, name) for name in names}
+    if given.sgd is not None:
+        settings["client"] = f"fedavg:batch={given.batch_size},lr={given.sgd:g}"
 
     def one(seed: int) -> dict[str, Any]:
         drawn = random.Random(seed).sample(rows, given.sentences or given.batch_size)
-        return measured(model, drawn, given.batch_size, seed, given.budget, given.attack)
+        update = trained_update(model, drawn, given.batch_size, given.sgd)
+        return measured(model, update, drawn, seed, given.budget, given.attack)
 
     run(given.out, given.data, settings, range(given.first_seed, given.first_seed + given.batches), one, summary)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from gradleak.experiments.utility import UtilityResults
 from gradleak.scoring.interval import Interval
 
 DIGITS = 4
+_LINE_END = re.compile(r",\n\s+")
 
 
 def compact(name: str, result: Reproduced, only: str | None, **changes: Any) -> dict[str, Any]:
@@ -48,6 +50,26 @@ def compact(name: str, result: Reproduced, only: str | None, **changes: Any) -> 
         "cells": [_cell(line, results, result.recipe.metrics) for line, results in result.lines],
         **({} if result.utility is None else {"utility": _learned(result.utility)}),
     }
+
+
+def as_text(kept: Any) -> str:
+    """JSON to read and to compare: a line for every value, but lists of numbers or names on one.
+
+    >>> print(as_text({"scores": [1.5, 2.0], "cells": [{"name": "a"}]}), end="")
+    {
+     "scores": [1.5, 2.0],
+     "cells": [
+      {
+       "name": "a"
+      }
+     ]
+    }
+    """
+    plain = json.dumps(kept, indent=1, ensure_ascii=False)
+    # Within a value the end of a line is written as two characters, so what follows one is always the next value.
+    listed = re.sub(r"\[\n\s+([^][{}]+?)\n\s+\]", lambda found: f"[{_LINE_END.sub(', ', found[1])}]", plain)
+    assert json.loads(listed) == kept
+    return listed + "\n"
 
 
 def _code(used: Environment) -> str:
@@ -78,9 +100,17 @@ def _cell(line: RecipeLine, results: Results, metrics: Sequence[str]) -> dict[st
         "whole": len(whole),
         "certified": len(proved),
         "certified_wrong": len(proved) - sum(pair.certified for pair in whole),
+        # Lines of one corpus and batch size face the same batches, so they can be compared trial by trial.
+        "scores": {
+            name: [round(trial.scores[name], 2) for trial in results.trials] for name in _in_all(results, metrics)
+        },
         "seconds": round(statistics.mean(trial.seconds for trial in results.trials), 1),
         "paper": line.paper,
     }
+
+
+def _in_all(results: Results, metrics: Sequence[str]) -> list[str]:
+    return [name for name in metrics if all(name in trial.scores for trial in results.trials)]
 
 
 def _rounded(means: Mapping[str, Interval]) -> dict[str, Any]:
@@ -114,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     changes = {name: value for name in ("model", "trials") if (value := getattr(given, name)) is not None}
     result = reproduce(recipe, given.runs, data_dir=given.data_dir, only=given.only, options=options, **changes)
     kept = compact(given.recipe, result, given.only, **changes)
-    write_text(given.out, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    write_text(given.out, as_text(kept))
     say(f"{len(kept['cells'])} finished lines in {given.out}")
 
 

@@ -21,10 +21,11 @@ class _Table:
     files: tuple[str, ...]
     text: str | None
     label: str | None
+    words: range | None = None  # only texts of so many words
 
     def read(self, name: str, folder: Path) -> list[Row]:
-        place = _first(name, folder, self.files)
-        return read_data(place, self.text, self.label)
+        rows = read_data(_first(name, folder, self.files), self.text, self.label)
+        return rows if self.words is None else [row for row in rows if len(row.text.split()) in self.words]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class _JsonList:
         return [Row(text) for text in texts]
 
 
+_SST2 = ("sst2_train.tsv", "SST-2/train.tsv", "sst2/train.tsv")
 _NEGATIVE = (0, ("rt_polarity_neg.txt", "rt-polarity.neg.txt"))
 _POSITIVE = (1, ("rt_polarity_pos.txt", "rt-polarity.pos.txt"))
 
@@ -67,7 +69,9 @@ DATASETS: dict[str, _Table | _ClassFiles | _JsonList] = {
     "wikitext2_test": _Table(("wikitext2_test.txt", "wiki.test.tokens"), None, None),
     "wikitext2_valid": _Table(("wikitext2_valid.txt", "wiki.valid.tokens"), None, None),
     "wikitext103": _Table(("wikitext103_sentences.txt",), None, None),
-    "sst2": _Table(("sst2_train.tsv", "SST-2/train.tsv", "sst2/train.tsv"), "sentence", "label"),
+    "sst2": _Table(_SST2, "sentence", "label"),
+    # Most of its rows are phrases of a few words; these are about as long as its whole sentences.
+    "sst2_sentences": _Table(_SST2, "sentence", "label", words=range(18, 23)),
     "rotten_tomatoes": _ClassFiles((_NEGATIVE, _POSITIVE)),
     # The train split of the Hugging Face hub, row by row, which published rules of drawing count in.
     "rotten_tomatoes_train": _ClassFiles((_POSITIVE, _NEGATIVE), rows=4265),

@@ -65,16 +65,22 @@ class _Pieced(torch.autograd.Function):
     ) -> Tensor:
         values = left.new_empty(len(left))
         slopes = [torch.empty_like(left), torch.empty_like(right)] if any(ctx.needs_input_grad) else []
+        # The same memory for every piece: fresh memory takes longer than what is computed in it.
+        size = (min(_at_once(left, right), len(left)), left.shape[2], right.shape[2])
+        room, room_of_slope = left.new_empty(size), left.new_empty(size if slopes else 0)
         for rows, target in _pieces(left, right, groups):
-            dense, wanted = left[rows].transpose(1, 2) @ right[rows], targets[target]
+            count, wanted = rows.stop - rows.start, targets[target]
+            dense = torch.bmm(left[rows].transpose(1, 2), right[rows], out=room[:count])
             if masks is not None:
                 dense, wanted = dense.mul_(masks[target]), wanted * masks[target]
             flat, wanted = dense.flatten(1), wanted.flatten()[None]
             if not slopes:
-                values[rows] = distance.from_dense(flat, wanted)
+                values[rows] = distance.in_place(flat, wanted)
                 continue
-            values[rows], slope = distance.with_slope(flat, wanted)
-            slope = slope.view_as(dense) if masks is None else slope.view_as(dense).mul_(masks[target])
+            slope = room_of_slope[:count]
+            values[rows] = distance.in_place(flat, wanted, slope.view_as(flat))
+            if masks is not None:
+                slope.mul_(masks[target])
             torch.bmm(right[rows], slope.transpose(1, 2), out=slopes[0][rows])
             torch.bmm(left[rows], slope, out=slopes[1][rows])
         ctx.save_for_backward(*slopes)
@@ -88,8 +94,13 @@ class _Pieced(torch.autograd.Function):
 
 def _pieces(left: Tensor, right: Tensor, groups: Sequence[Group]) -> Iterator[tuple[slice, int]]:
     """Slices of rows that share a target and whose dense gradients fit into one piece."""
-    most = max(1, PIECE // (left.shape[2] * right.shape[2]))
+    most = _at_once(left, right)
     for group in groups:
         end = group.first + group.count
         for first in range(group.first, end, most):
             yield slice(first, min(first + most, end)), group.target
+
+
+def _at_once(left: Tensor, right: Tensor) -> int:
+    """Rows whose dense gradients fit into one piece."""
+    return max(1, PIECE // (left.shape[2] * right.shape[2]))

@@ -54,31 +54,42 @@ class Distance:
             signs = target.sgn()
             return 1 - (dummy * signs).sum(dim=1) / _absolute(dummy * signs.abs())
         apart = dummy - target
-        # Norms read the difference once each and write nothing, which counts where it is a whole gradient.
-        term = torch.linalg.vector_norm(apart, dim=1).square()
-        if self.name == "l2":
-            return term
-        return term + self.l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=1)
+        term = apart.square().sum(dim=1)
+        return term if self.name == "l2" else term + self.l1_weight * apart.abs().sum(dim=1)
 
-    def with_slope(self, dummy: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """`from_dense` and its derivative by the dummy's gradient, which may be overwritten."""
-        if self.name == "cosine":
-            inner, target_square = (dummy * target).sum(dim=1), target.square().sum(dim=1)
-            dummy_square = dummy.square().sum(dim=1).clamp_min(VANISHING)
-            sizes = dummy_square.sqrt() * torch.where(target_square > 0, target_square, 1.0).sqrt()
-            slope = dummy * (inner / (dummy_square * sizes))[:, None] - target / sizes[:, None]
-            return 1 - inner / sizes, slope
-        if self.name == "sign":
-            signs = target.sgn()
-            inner, size = (dummy * signs).sum(dim=1), _absolute(dummy * signs.abs())
-            slope = dummy.sgn().mul_(signs.abs()).mul_((inner / size.square())[:, None]).sub_(signs / size[:, None])
-            return 1 - inner / size, slope
-        apart = dummy.sub_(target)
-        term = torch.linalg.vector_norm(apart, dim=1).square()
+    def in_place(self, dummy: Tensor, target: Tensor, slope: Tensor | None = None) -> Tensor:
+        """`from_dense` of a dummy's gradient that may be overwritten; its derivative is written to `slope`.
+
+        No memory is asked for but a number a row: for pieces of a gradient that takes longer than to compute.
+        """
+        if self.name in ("cosine", "sign"):
+            return self.from_dense(dummy, target) if slope is None else self._share_in_place(dummy, target, slope)
+        term = _dot(dummy.sub_(target), dummy)
         if self.name == "l2":
-            return term, apart.mul_(2)
-        term = term + self.l1_weight * torch.linalg.vector_norm(apart, ord=1, dim=1)
-        return term, torch.sgn(apart).mul_(self.l1_weight).add_(apart, alpha=2)
+            if slope is not None:
+                torch.mul(dummy, 2, out=slope)
+            return term
+        if slope is None:
+            return term + self.l1_weight * dummy.abs_().sum(dim=1)
+        torch.sign(dummy, out=slope)
+        term += self.l1_weight * _dot(dummy, slope)
+        slope.mul_(self.l1_weight).add_(dummy, alpha=2)
+        return term
+
+    def _share_in_place(self, dummy: Tensor, target: Tensor, slope: Tensor) -> Tensor:
+        """The distances that do not depend on the gradients' size."""
+        if self.name == "cosine":
+            inner, target_square = _dot(dummy, target), target.square().sum(dim=1)
+            dummy_square = _dot(dummy, dummy).clamp_min(VANISHING)
+            sizes = dummy_square.sqrt() * torch.where(target_square > 0, target_square, 1.0).sqrt()
+            torch.mul(dummy, (inner / (dummy_square * sizes))[:, None], out=slope)
+            slope.sub_(target / sizes[:, None])
+            return 1 - inner / sizes
+        signs = target.sgn()
+        inner, size = _dot(dummy, signs), _absolute(dummy * signs.abs())
+        torch.sign(dummy, out=slope)
+        slope.mul_(signs.abs()).mul_((inner / size.square())[:, None]).sub_(signs / size[:, None])
+        return 1 - inner / size
 
     def from_products(self, inner: Tensor, dummy_square: Tensor, target_square: Tensor) -> Tensor:
         """One parameter's term from ⟨dummy, target⟩, ‖dummy‖² and ‖target‖², each (rows,)."""
@@ -103,3 +114,8 @@ class Distance:
 def _absolute(values: Tensor) -> Tensor:
     """The sum of absolute values of every row, never zero."""
     return torch.linalg.vector_norm(values, ord=1, dim=1).clamp_min(VANISHING**0.5)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """⟨a, b⟩ of every row, where b may have one for all: as a product, which is the fastest there is."""
+    return (a[:, None, :] @ b[:, :, None])[:, 0, 0]

@@ -16,7 +16,7 @@ from gradleak.core.text import counted
 from gradleak.models.base import Target
 from gradleak.updates.client_rule import ClientRule
 from gradleak.updates.decay import decaying
-from gradleak.updates.optimisers import ARITHMETIC, drifted, gradient_weights, rounding, trained
+from gradleak.updates.optimisers import ARITHMETIC, drifted, gradient_weights, grid, rounding, trained
 from gradleak.updates.precision import DTYPES
 from gradleak.updates.update import Update
 
@@ -33,8 +33,8 @@ class Undone:
     """An update with its optimiser undone.
 
     `errors` is the standard error of every coordinate where that is known: of the first step of Adam, which shows
-    small entries exactly and of large ones little more than the sign. `notes` say in words what was undone and what
-    could not be.
+    small entries exactly and of large ones little more than the sign, and of one plain step where `with_rounding`
+    was asked. `notes` say in words what was undone and what could not be.
     """
 
     gradient: Update
@@ -74,6 +74,20 @@ def undo(update: Update, model: Target) -> Undone:
     if len(rates) == 1 and update.manifest.clients == 1:
         return _first_step(update, model, rates[0], notes)
     return _normalised_sum(update, model, rates, notes)
+
+
+def with_rounding(undone: Undone, model: Target) -> Undone:
+    """One plain step of one client with the errors that rounded weights leave; anything else as it is."""
+    update = undone.gradient
+    rule = update.manifest.client
+    if undone.kind != "mean gradient" or update.local_steps != 1 or update.manifest.clients != 1:
+        return undone
+    (rate,), parameters = rule.rates(update.sentences_per_client), model.parameters()
+    errors = {
+        name: (EVENLY * grid(parameters[name], rate * tensor, rule, rate)).to(tensor.dtype)
+        for name, tensor in update.tensors.items()
+    }
+    return dataclasses.replace(undone, errors=errors)
 
 
 def _undone(notes: Sequence[str], *left: str) -> tuple[str, ...]:

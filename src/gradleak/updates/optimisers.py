@@ -66,8 +66,18 @@ def spacing(weight: Tensor) -> Tensor:
 
 
 def rounding(weight: Tensor, moved: Tensor, rule: ClientRule, rate: float) -> Tensor:
-    """How far off a step of size 1 can be as the weights and the wire show it."""
-    off = spacing(trained(weight, rule)) / (2 * rate) + ARITHMETIC
-    if rule.wire != "fp32":
-        off = off + spacing(moved.to(DTYPES[rule.wire])) / (2 * rate)
-    return off
+    """How far off a step of Adam, of size 1, can be as the weights and the wire show it."""
+    return grid(weight, moved, rule, rate) + ARITHMETIC
+
+
+def grid(weight: Tensor, moved: Tensor, rule: ClientRule, rate: float) -> Tensor:
+    """How far off what a step size was multiplied with can be, as weights lie on a grid, and what is sent on another.
+
+    The grid is that of the weight before or after, whichever is coarser: small weights grow with a step.
+
+    >>> grid(torch.tensor([1.0, 1e-9]), torch.tensor([1e-3, -0.5]), ClientRule(name="fedavg"), 0.5).tolist()
+    [1.1920928955078125e-07, 5.960464477539063e-08]
+    """
+    before = trained(weight, rule)
+    off = torch.maximum(spacing(before), spacing(before - moved.to(before.dtype))) / (2 * rate)
+    return off if rule.wire == "fp32" else off + spacing(moved.to(DTYPES[rule.wire])) / (2 * rate)

@@ -1,4 +1,4 @@
-"""Recovery after a first step of AdamW, by torch's own optimiser on a tiny encoder."""
+"""Recovery after a first step of AdamW or of SGD, by torch's own optimisers on a tiny encoder."""
 
 import dataclasses
 
@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from tiny import TEXTS, tiny_model
 
-from gradleak import TextModel, attack
+from gradleak import Client, TextModel, attack
 from gradleak.attacks.exact.estimated import EstimatedRecovery, can_estimate
 from gradleak.attacks.exact.recovery import Recovered
 from gradleak.attacks.spans.certify import Certificate
 from gradleak.core.budget import Budget
 from gradleak.updates.client_rule import ClientRule
-from gradleak.updates.gradient import undo
+from gradleak.updates.gradient import undo, with_rounding
 from gradleak.updates.manifest import Known, Manifest
 from gradleak.updates.update import Update
 
@@ -25,7 +25,8 @@ def sent_by(model: TextModel, texts: list[str], labels: list[int], rule: ClientR
     local = model.copied().module.eval()
     weights = dict(local.named_parameters())
     before = {name: weight.detach().clone() for name, weight in weights.items()}
-    optimiser = torch.optim.AdamW(weights.values(), lr=rule.lr, weight_decay=rule.wd)
+    kind = torch.optim.AdamW if rule.name == "adamw" else torch.optim.SGD
+    optimiser = kind(weights.values(), lr=rule.lr, weight_decay=rule.wd)
     for first in range(0, len(texts), rule.batch):
         batch = model.encode(texts[first : first + rule.batch])
         logits = local(input_ids=batch.ids, attention_mask=batch.mask.long()).logits
@@ -48,6 +49,40 @@ def test_sentences_come_back_and_are_proved(model: TextModel) -> None:
     assert sorted(s.text for s in found.sentences) == sorted(model.decode(model.content(t)) for t in _rows(model))
     assert all(sentence.certified for sentence in found.sentences)
     assert sorted(found.labels or []) == [0, 1]
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-2])
+def test_a_step_of_sgd_sent_as_rounded_weights(model: TextModel, rate: float) -> None:
+    """At the smaller step size rounding hides the rank of the gradient, which without its errors shows nothing."""
+    update = sent_by(model, TEXTS, [0, 1, 1], ClientRule(name="fedavg", lr=rate, batch=3))
+    (found,) = attack(update, model, "exact", budget=60)
+    assert sorted(s.text for s in found.sentences) == sorted(model.decode(model.content(t)) for t in _rows(model, 3))
+    assert all(sentence.certified for sentence in found.sentences)
+    assert sorted(found.labels or []) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "rule", [ClientRule(name="fedavg", lr=1e-3, batch=2), ClientRule(name="fedavg", lr=0.1, batch=2)]
+)
+def test_errors_of_a_plain_step_are_those_of_rounding(model: TextModel, rule: ClientRule) -> None:
+    """Against a gradient that was never rounded, over all entries; small weights, which a step makes large, too."""
+    undone = with_rounding(undo(sent_by(model, TEXTS[:2], [0, 1], rule), model), model)
+    assert undone.errors is not None
+    exact = Client(model).update(TEXTS[:2], [0, 1]).tensors
+    for name in ("bert.encoder.layer.0.attention.self.value.weight", "bert.encoder.layer.1.output.dense.weight"):
+        apart = (undone.gradient.tensors[name] - exact[name]) / undone.errors[name]
+        assert 0.95 < float(apart.square().mean().sqrt()) < 1.05
+        assert float((apart.abs() > 1.8).float().mean()) < 1e-2  # they are spread evenly, up to the root of three
+
+
+def test_several_steps_and_several_clients_have_no_known_errors(model: TextModel) -> None:
+    rule = ClientRule(name="fedavg", lr=1e-3, batch=1)
+    undone = undo(sent_by(model, TEXTS[:2], [0, 1], rule), model)
+    assert with_rounding(undone, model) is undone
+    update = sent_by(model, TEXTS[:2], [0, 1], rule.model_copy(update={"batch": 2}))
+    mean = dataclasses.replace(update, manifest=update.manifest.model_copy(update={"clients": 2}))
+    undone = undo(mean, model)
+    assert with_rounding(undone, model) is undone
 
 
 def test_auto_does_it_by_itself(model: TextModel) -> None:
@@ -97,5 +132,5 @@ def test_dropout_and_defences_are_left_to_others(model: TextModel) -> None:
         assert not can_estimate(model, undo(dataclasses.replace(update, manifest=manifest), model))
 
 
-def _rows(model: TextModel) -> list[list[int]]:
-    return [model.tokenizer(text)["input_ids"] for text in TEXTS[:2]]
+def _rows(model: TextModel, count: int = 2) -> list[list[int]]:
+    return [model.tokenizer(text)["input_ids"] for text in TEXTS[:count]]

@@ -24,7 +24,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.progress import Progress
 from gradleak.models.text import TextModel
 from gradleak.updates.client_rule import ClientRule
-from gradleak.updates.gradient import Undone, undo
+from gradleak.updates.gradient import Undone, undo, with_rounding
 from gradleak.updates.update import Update
 
 # Prefixes whose candidates are looked at together.
@@ -83,6 +83,10 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:
         outcome = recover_encoder(model, gradient, generator, budget, show, search_for(model))
+        rounded = with_rounding(undone, model)
+        if not outcome.complete and can_estimate(model, rounded) and not budget.over:
+            estimated = recover_estimated(model, rounded, generator, budget, show)
+            outcome = estimated if len(estimated.sentences) > len(outcome.sentences) else outcome
     outcome.reasons = with_causes(outcome.reasons, gradient)
     return outcome
 

@@ -1,4 +1,4 @@
-"""Exact recovery from a decoder's weights after several local steps of SGD: the spans of inputs that drifted.
+"""Exact recovery from a decoder's weights after local steps of SGD: the spans of inputs that drifted.
 
 Every step moves the weights, and with them what layers see. So the update is a sum of products of inputs that are
 nearly, not exactly, the same from step to step: its spectrum falls without a gap, and inputs computed at the weights
@@ -8,6 +8,8 @@ before lie off its span by as much as they drifted. Three things put that right:
 - What is left of the drift is in directions of their own, smaller the higher their order. All that stand above a
   millionth, or above what rounding at every step leaves, are taken as span.
 - No single layer tells right states from wrong ones where rounding covers the weakest: many together do (`joint.py`).
+
+A single step has no drift, but the same rounding, and is read in the same way.
 
 Nothing of that is a proof: sentences are accepted with a confidence, and no certificate.
 """
@@ -55,12 +57,11 @@ CONFIDENCE = 0.7
 
 
 def drifts(undone: Undone, model: TextModel) -> bool:
-    """Whether an update is one of several plain steps of SGD by one client, whose drift can be followed."""
+    """Whether an update is of weights that one client moved by plain SGD, so that drift and rounding are known."""
     manifest = undone.gradient.manifest
-    steps = undone.gradient.local_steps
-    several = undone.kind == "mean gradient" and steps > 1 and manifest.clients == 1
+    plain = undone.kind == "mean gradient" and manifest.clients == 1
     hidden = bool(hiding_defenses(manifest.defenses)) or manifest.client.mode == "train"
-    return several and not hidden and model.goal.autoregressive and model.adapter.family.kind == "decoder"
+    return plain and not hidden and model.goal.autoregressive and model.adapter.family.kind == "decoder"
 
 
 def recover_drifted(model: TextModel, undone: Undone, budget: Budget, show: Callable[[str], None]) -> Outcome:

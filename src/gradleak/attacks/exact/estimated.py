@@ -1,4 +1,5 @@
-"""Exact recovery's search on a gradient that is an estimate with known errors, as after a first step of AdamW.
+"""Exact recovery's search on a gradient that is an estimate with known errors: after a first step of AdamW, or after
+one step of SGD that is sent as rounded weights.
 
 The rounds are those of encoders: unmix, search, accept, remove. Spans come from weighted fits and say how far off
 noise puts a true state. A sentence is accepted if its states in several layers are no farther away than that. That
@@ -34,6 +35,8 @@ from gradleak.updates.gradient import Undone
 # Squared distances of a sentence's states, against what noise makes of them, up to which it is accepted: in the mean
 # over all layers looked at, and in each of them.
 ACCEPTED, ACCEPTED_EACH = 3.0, 8.0
+# A wrong token alone makes a hundred times this, so errors need not be known any better.
+CLOSE = 3e-5
 # Groups of matrices by which sentences are judged: after the first attention, then around the next layers'.
 GROUPS = 3
 # An energy up to which a sentence is judged at all: far above noise, far below a random sentence.
@@ -203,7 +206,7 @@ class EstimatedRecovery(EncoderRecovery):
         energy = threshold = worst = 0.0
         for (_, fit), states in zip(self.judges, seen, strict=True):
             apart = float(fit.span.distances(states[0]).square().mean())
-            expected = float(fit.span.floors(states[0]).square().mean())
+            expected = max(float(fit.span.floors(states[0]).square().mean()), CLOSE)
             energy, threshold = energy + apart, threshold + ACCEPTED * expected
             worst = max(worst, apart / expected)
         return Certificate(energy, threshold, strict=False), worst

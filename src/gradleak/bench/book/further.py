@@ -29,6 +29,7 @@ def further_forms(first: First) -> list[tuple[Callable[[Any], bool], Lines]]:
         (has("psnr"), _images),
         (has("ours", "published"), _beside_published),
         (has("way", "client", "attack"), _sizes),
+        (keyed("bench.checkpoints"), _checkpoints),
         (keyed("certificates.py"), _certificates),
         (keyed("table.py"), _families),
         (keyed("bench.contains"), _contains),
@@ -330,6 +331,29 @@ def _spread(value: Mapping[str, float] | None, form: str = ".0f") -> str:
     if value is None:
         return ""
     return f"{value['mean']:{form}} [{value['low']:{form}}, {value['high']:{form}}]"
+
+
+def _checkpoints(kept: Kept) -> Iterable[Line]:
+    """What came back at several steps of one training; changes are batch by batch."""
+    own = kept.content["settings"]
+    for cell in kept.cells:
+        yield Line(
+            page=own["attack"],
+            file=kept.file,
+            values={
+                "model": f"{kept.model}, step {cell['step']} of its training",
+                "corpus": corpus(kept.data),
+                "client": "SGD",
+                "defence": "none",
+                "options": ", ".join(f"{name}={value}" for name, value in own["options"].items()),
+                "batch size": str(own["batch_size"]),
+                "batches": str(own["trials"]),
+                "perplexity": ", ".join(f"{value:.1f}" for value in cell["learned"].values()),
+                "best ROUGE-L": _spread(cell["leak"]),
+                "change since the first": _spread(cell["change"]),
+                "control": _spread(cell["control"]),
+            },
+        )
 
 
 def _privacy(kept: Kept) -> Iterable[Line]:

@@ -19,7 +19,7 @@ CORPORA = {
     "imdb_train.jsonl": "IMDb",
     "rt_polarity_neg.txt, rt_polarity_pos.txt": "Rotten Tomatoes",
     "sst2_train.tsv": "SST-2",
-    "cola": "CoLA", "sst2": "SST-2", "rotten_tomatoes": "Rotten Tomatoes",
+    "cola": "CoLA", "sst2": "SST-2", "sst2_sentences": "SST-2, sentences", "rotten_tomatoes": "Rotten Tomatoes",
     "rotten_tomatoes_train": "Rotten Tomatoes", "enron": "Enron",
     "wikitext103": "WikiText-103", "wikitext2_test": "WikiText-2",
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradleak.bench.book import curves
 from gradleak.bench.book.line import Line
+from gradleak.bench.book.paired import differences
 from gradleak.bench.provenance import ABOUT
 
 MADE = "<!-- Made by python -m gradleak.bench.book from docs/measurements and docs/results. Do not edit. -->"
@@ -78,7 +79,7 @@ def pages(lines: Sequence[Line], files: Mapping[str, Any], claims: Sequence[Mapp
         raise ValueError(f"no page for {', '.join(sorted(unknown))}")
     own = {name: [line for line in lines if line.page == name] for name in PAGES}
     written = {name: _page(PAGES[name], some, files) for name, some in own.items() if some}
-    return {"index": _index(own, files, claims), CLAIMS: _claims(claims), CURVES: _curves(files), **written}
+    return {"index": _index(own, files, claims), CLAIMS: _claims(claims, files), CURVES: _curves(files), **written}
 
 
 def _page(page: Page, lines: Sequence[Line], files: Mapping[str, Any]) -> str:
@@ -131,7 +132,7 @@ def _link(name: str) -> str:
     return f"[{PurePosixPath(name).stem}](../{name})"
 
 
-def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
+def _claims(claims: Sequence[Mapping[str, Any]], files: Mapping[str, Any]) -> str:
     parts = [
         "# Claims of the papers",
         MADE,
@@ -146,7 +147,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
             [
                 claim["claim"],
                 str(claim["theirs"]),
-                claim["ours"],
+                _ours(claim, files),
                 f"**{claim['verdict']}**{_why(claim)}",
                 _where(claim),
             ]
@@ -173,6 +174,11 @@ def _curves(files: Mapping[str, Any]) -> str:
     ) + "\n"  # fmt: skip
 
 
+def _ours(claim: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    """What was measured, and of lines whose every trial is kept the paired difference."""
+    return f"{claim['ours']}; {differences(files, claim['paired'])}" if "paired" in claim else str(claim["ours"])
+
+
 def _why(claim: Mapping[str, Any]) -> str:
     return f": {claim['why']}" if claim.get("why") else ""
 
@@ -185,11 +191,15 @@ def _where(claim: Mapping[str, Any]) -> str:
 def _index(own: Mapping[str, Sequence[Line]], files: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> str:
     verdicts = [claim["verdict"] for claim in claims]
     counted = ", ".join(f"{verdict} {verdicts.count(verdict)}" for verdict in VERDICTS)
-    rows = [[f"[Claims of the papers]({CLAIMS}.md)", "", f"{len(claims)} claims of four papers: {counted}"]]
-    rows += [[f"[Curves]({CURVES}.md)", "", "Whole sentences against batch size and noise, with the control"]]
-    rows += [
-        [f"[{PAGES[name].title}]({name}.md)", str(len(some)), PAGES[name].about] for name, some in own.items() if some
-    ]
+    rows = [[f"[Claims of the papers]({CLAIMS}.md)", "", "", f"{len(claims)} claims of four papers: {counted}"]]
+    rows += [[f"[Curves]({CURVES}.md)", "", "", "Whole sentences against batch size and noise, with the control"]]
+    proved = {name: proofs(some) for name, some in own.items()}
+    for name, some in own.items():
+        if some:
+            certified, wrong = proved[name]
+            counts = f"{certified:,}, {wrong}" if certified else ""
+            rows.append([f"[{PAGES[name].title}]({name}.md)", str(len(some)), counts, PAGES[name].about])
+    certified, wrong = (sum(counts) for counts in zip(*proved.values(), strict=True))
     return "\n\n".join(
         [
             "# Results", MADE,
@@ -198,9 +208,32 @@ def _index(own: Mapping[str, Sequence[Line]], files: Mapping[str, Any], claims: 
             "    python -m gradleak.bench.book",
             "and a test fails where they differ. Click a heading to sort a table. Figures of other pages of this "
             "documentation that have no file are of the time before files were kept; their commands stand there.",
-            table(["page", "lines", "what"], rows),
+            f"**{certified:,} sentences (and images) were certified in all these runs, and {wrong} of them were "
+            "not in their batch.** Runs of the same batches by several versions of the code count each; left out are "
+            "files of code before a mend, whose names say so ([what was wrong then](certificates.md)), and files too "
+            "old to say.",
+            table(["page", "lines", "certified, wrong", "what"], rows),
         ]
     ) + "\n"  # fmt: skip
+
+
+def proofs(lines: Sequence[Line]) -> tuple[int, int]:
+    """How many sentences were certified, and how many of these wrongly, by the code that is kept.
+
+    >>> counted = Line("exact", "measurements/a.json", {"certified, wrong": "13, 1"})
+    >>> before = Line("exact", "measurements/a_before.json", {"certified, wrong": "5, 5"})
+    >>> unknown = Line("exact", "measurements/b.json", {"certified, wrong": "2, not recorded"})
+    >>> proofs([counted, counted, before, unknown])
+    (26, 2)
+    """
+    certified = wrong = 0
+    for line in lines:
+        counts = line.values.get("certified, wrong", "").split(", ")
+        if line.values.get("which") == "all":
+            counts = [line.values["certified"], line.values["wrong"]]
+        if len(counts) == 2 and counts[1].isdecimal() and "_before" not in line.file:
+            certified, wrong = certified + int(counts[0]), wrong + int(counts[1])
+    return certified, wrong
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
