@@ -75,9 +75,12 @@ def test_a_difference_is_taken_trial_by_trial():
         _recipe_line("CoLA DLG", {"rouge2": [10, 30, 50]}),
         _recipe_line("SST-2 DLG", {"rouge2": [10, 30, 50]}, data="sst2"),
     ]
-    files = {"results/table.json": {"cells": cells}}
+    files = {"results/table.json": {"about": {"model": "minilm"}, "cells": cells}}
+    files["results/trained.json"] = {"about": {"model": "trained"}, "cells": cells[:1]}
     said = differences(files, {"rouge2": ["table: CoLA TAG", "table: CoLA DLG"]})
     assert said == "ROUGE-2 of CoLA TAG less CoLA DLG, paired: +20 [-5, +45] of 3"
+    said = differences(files, {"rouge2": ["trained: CoLA TAG", "table: CoLA TAG"]})
+    assert said.startswith("ROUGE-2 of CoLA TAG (trained) less CoLA TAG (minilm), paired: +0 ")
     with pytest.raises(ValueError, match="not pairs"):
         differences(files, {"rouge2": ["table: CoLA TAG", "table: SST-2 DLG"]})
     with pytest.raises(ValueError, match="no line"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gradleak.bench.provenance import ABOUT
 from gradleak.scoring.interval import Interval, student
 from gradleak.scoring.metrics import label_of
 
@@ -20,7 +21,7 @@ def differences(files: Mapping[str, Any], pairs: Mapping[str, list[str]]) -> str
     parts = []
     for metric, (first, second) in pairs.items():
         gap, count = difference(_line(files, first), _line(files, second), metric)
-        names = [line.partition(": ")[2] for line in (first, second)]
+        names = _told_apart(files, first, second)
         parts.append(
             f"{label_of(metric)} of {names[0]} less {names[1]}, paired: "
             f"{gap.mean:+.0f} [{gap.low:+.0f}, {gap.high:+.0f}] of {count}"
@@ -37,9 +38,22 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any], metric: str)
     return student(gaps, -100, 100), len(gaps)
 
 
+def _told_apart(files: Mapping[str, Any], *lines: str) -> list[str]:
+    """The lines' names, with their models where these differ."""
+    models = [files[_place(line)][ABOUT]["model"] for line in lines]
+    names = [line.partition(": ")[2] for line in lines]
+    if len(set(models)) == 1:
+        return names
+    return [f"{name} ({model})" for name, model in zip(names, models, strict=True)]
+
+
+def _place(named: str) -> str:
+    return f"results/{named.partition(': ')[0]}.json"
+
+
 def _line(files: Mapping[str, Any], named: str) -> Mapping[str, Any]:
     file, _, name = named.partition(": ")
-    cells = files[f"results/{file}.json"]["cells"]
+    cells = files[_place(named)]["cells"]
     found = [cell for cell in cells if cell["name"] == name]
     if len(found) != 1:
         raise ValueError(f"{file} has no line {name!r}; lines: {', '.join(cell['name'] for cell in cells)}")
