@@ -110,6 +110,17 @@ def test_wrong_sentences_are_never_proved(model: TextModel) -> None:
         assert proved == (number is None and labels == [0, 1])
 
 
+def test_nothing_is_proved_where_errors_cover_every_entry(model: TextModel) -> None:
+    """There is nothing left that wrong sentences could miss."""
+    undone = undo(sent_by(model, TEXTS[:2], [0, 1]), model)
+    assert undone.errors is not None
+    covered = dataclasses.replace(undone, errors={name: 1e9 + error for name, error in undone.errors.items()})
+    recovery = EstimatedRecovery(model, covered, torch.Generator(), Budget())
+    recovery.recovered = [Recovered(row, Certificate(0.0, 1.0, False), 0, 0.5) for row in _rows(model)]
+    recovery.replay()
+    assert not any(sentence.certificate.holds for sentence in recovery.recovered)
+
+
 def test_tokens_after_several_steps_are_exact(model: TextModel) -> None:
     update = sent_by(model, TEXTS, [0, 1, 1], RULE.model_copy(update={"batch": 1}))
     (found,) = attack(update, model, "bag")

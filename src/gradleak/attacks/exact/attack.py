@@ -83,10 +83,10 @@ def recover(undone: Undone, model: TextModel, seed: int, budget: Budget, show: C
         outcome = recover_estimated(model, undone, generator, budget, show)
     else:
         outcome = recover_encoder(model, gradient, generator, budget, show, search_for(model))
-        rounded = with_rounding(undone, model)
-        if not outcome.complete and can_estimate(model, rounded) and not budget.over:
-            estimated = recover_estimated(model, rounded, generator, budget, show)
-            outcome = estimated if len(estimated.sentences) > len(outcome.sentences) else outcome
+        if not outcome.complete and not budget.over:
+            rounded = with_rounding(undone, model)
+            estimated = can_estimate(model, rounded) and recover_estimated(model, rounded, generator, budget, show)
+            outcome = estimated if estimated and len(estimated.sentences) > len(outcome.sentences) else outcome
     outcome.reasons = with_causes(outcome.reasons, gradient)
     return outcome
 

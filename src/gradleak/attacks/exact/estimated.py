@@ -35,7 +35,7 @@ from gradleak.updates.gradient import Undone
 # Squared distances of a sentence's states, against what noise makes of them, up to which it is accepted: in the mean
 # over all layers looked at, and in each of them.
 ACCEPTED, ACCEPTED_EACH = 3.0, 8.0
-# A wrong token alone makes a hundred times this, so errors need not be known any better.
+# Far below what a wrong token makes (`WORTH_JUDGING`), so that errors need not be known any better.
 CLOSE = 3e-5
 # Groups of matrices by which sentences are judged: after the first attention, then around the next layers'.
 GROUPS = 3
@@ -276,9 +276,11 @@ class EstimatedRecovery(EncoderRecovery):
         ]
 
     def _misfit(self, name: str, gradient: Tensor) -> float:
-        """The mean squared miss of all entries that have a size, in units of their errors."""
+        """The mean squared miss of all entries that have a size, in units of their errors; infinite if none has."""
         sent, errors = self.update.tensors[name].double(), self.errors[name].double()
         clear = errors < 0.3 * sent.abs()
+        if not bool(clear.any()):
+            return math.inf
         usual = gradient.norm(dim=1, keepdim=True) * gradient.norm(dim=0) / gradient.norm().clamp_min(1e-300)
         errors = (errors.square() + (ARITHMETIC * usual).square()).sqrt()
         return float(((sent - gradient)[clear] / errors[clear]).square().mean())
