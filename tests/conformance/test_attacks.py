@@ -290,7 +290,7 @@ def polish_only_gets_closer(model, name):
 
     distances = []
 
-    def watched(engine, model, answer, fixed, vocabularies, hints, **rest):
+    def watched(engine, model, answer, fixed, vocabularies, hints, *rest, **settings):
         def distance(tokens):
             embeds = torch.where(fixed[..., None], answer.embeds, model.embed(tokens))
             if model.task == "causal-lm":
@@ -299,7 +299,7 @@ def polish_only_gets_closer(model, name):
 
         nearest = [v.nearest(embeds)[0] for v, embeds in zip(vocabularies, answer.embeds, strict=True)]
         first = distance(torch.stack(nearest))
-        found = polish(engine, model, answer, fixed, vocabularies, hints, **rest)
+        found = polish(engine, model, answer, fixed, vocabularies, hints, *rest, **settings)
         distances.append((first, distance(found[0])))
         return found
 
@@ -334,6 +334,7 @@ def test_polish_finds_the_right_order(minilm):
         fixed,
         [Vocabulary.of(minilm)],
         [None],
+        (torch.zeros_like(rough.ids)[None], torch.tensor([float("inf")])),
         rounds=12,
         generators=[torch.Generator().manual_seed(0)],
         budget=Budget(),

@@ -26,6 +26,7 @@ from gradleak.audits.spec import AuditSpec
 from gradleak.audits.trials import about_model, as_results, measured
 from gradleak.clients.sender import Sender
 from gradleak.core.budget import Budget, StopReason
+from gradleak.core.environment import git_state
 from gradleak.core.errors import GradleakError
 from gradleak.core.memory import free_memory, within
 from gradleak.core.parameters import validated
@@ -144,6 +145,7 @@ def audit_together(
     `one_by_one` the first trial of every audit is measured before the second, each with its share of the time, so
     that there is something to keep whenever it is stopped.
     """
+    git_state()  # asked before the work: by its end the checkout may hold other code than what is running
     budget = budget or Budget()
     progress.begin("preparing", 0)
     method = method.prepared(model)

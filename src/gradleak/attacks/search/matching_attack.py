@@ -17,7 +17,7 @@ from gradleak.attacks.evidence.hints import Hints
 from gradleak.attacks.evidence.knowledge import Knowledge, gather
 from gradleak.attacks.evidence.signal_fractions import signal_fractions
 from gradleak.attacks.search.noisy import likelier, noise_to_judge_by
-from gradleak.attacks.search.optimise import MatchingSearch
+from gradleak.attacks.search.optimise import AGAIN_STEPS, MatchingSearch
 from gradleak.attacks.search.options import MatchingOptions
 from gradleak.core.budget import Budget, Stopped
 from gradleak.core.errors import GradleakError
@@ -138,12 +138,30 @@ class MatchingAttack(Attack):
     def _stages(
         self, search: MatchingSearch, options: MatchingOptions, budget: Budget, progress: Progress, keep: Keep
     ) -> bool:
-        """Choose a start, optimise, polish; False if the budget ended one of them."""
+        """Choose a start, optimise, polish, and again from there; False if the budget ended one of them."""
         progress.begin(f"{self.name}: choosing a start", 1)
         search.start(budget, progress)
         progress.end()
-        progress.begin(self.name, options.steps, "steps")
-        finished = search.optimise(budget, progress, keep)
+        finished = self._stage(search, options, self.name, options.steps, budget, progress, keep)
+        for number in range(options.again if options.polish else 0):
+            if not finished or not search.again():
+                break
+            name = f"{self.name}: again from its tokens, {number + 1} of at most {options.again}"
+            finished = self._stage(search, options, name, AGAIN_STEPS, budget, progress, keep)
+        return finished
+
+    def _stage(
+        self,
+        search: MatchingSearch,
+        options: MatchingOptions,
+        name: str,
+        steps: int,
+        budget: Budget,
+        progress: Progress,
+        keep: Keep,
+    ) -> bool:
+        progress.begin(name, steps, "steps")
+        finished = search.optimise(steps, budget, progress, keep)
         progress.end()
         if options.polish and options.discrete_every and options.discrete == "alternate" and finished:
             progress.begin(f"{self.name}: polishing", options.polish, "rounds")

@@ -21,7 +21,7 @@ from gradleak.attacks.search.empty_dummies import empty_dummies
 from gradleak.attacks.search.explained import explained, guess_distances
 from gradleak.attacks.search.initialise import best_initial
 from gradleak.attacks.search.options import MatchingOptions
-from gradleak.attacks.search.polish import polish
+from gradleak.attacks.search.polish import SOLVED, polish
 from gradleak.attacks.search.reorder import propose
 from gradleak.attacks.search.schedule import learning_rate
 from gradleak.attacks.search.vocabulary import Vocabulary
@@ -37,6 +37,8 @@ SETTLE_EVERY = 10
 # How often the best so far is written out, should the search be ended from outside: seconds, and how many times as
 # long as it takes.
 KEEP_SECONDS, KEEP_RARELY = 2.0, 30.0
+# Steps of a search that starts from tokens, and by how much it has to bring them closer to be worth another.
+AGAIN_STEPS, CLOSER = 100, 0.99
 # Rows whose orders are tried between two looks at the budget.
 ROWS_AT_ONCE = 16
 
@@ -95,7 +97,12 @@ class MatchingSearch:
         self.changed_at = torch.zeros_like(self.best_loss, dtype=torch.long)
         self.answers = torch.zeros_like(self.fixed, dtype=torch.long)
         self.started = False
+        # At the end of a search: the row of every update that went on, its tokens, and their distance.
+        self.finalists: list[int] = []
         self.polished: Tensor | None = None
+        self.tokens_distance = self.best_distance.clone()
+        self.tokens_before = self.best_distance.clone()
+        self.steps_before = 0
 
     def start(self, budget: Budget, progress: Progress) -> None:
         """Fill the free positions with the best of many random starts; see how far off random words are."""
@@ -115,18 +122,18 @@ class MatchingSearch:
         self.best = self.dummies.embeds.clone()
         self.started = True
 
-    def optimise(self, budget: Budget, progress: Progress, keep: Keep) -> bool:
+    def optimise(self, steps: int, budget: Budget, progress: Progress, keep: Keep) -> bool:
         """Take all steps; False if the budget ended them early. The best iterate is kept either way."""
         optimizer = self._optimizer()
         shown, keeping = 0.0, _Rarely()
-        for step in range(self.options.steps + 1):
+        for step in range(steps + 1):
             if budget.tick():
                 return False
             self._relabel()
             values, gradients = self._match()
             pull, pull_gradient = self._norm_pull()
             loss = values + pull
-            self._remember(step, loss, values)
+            self._remember(step, steps, loss, values)
             if time.monotonic() - shown > SHOW_SECONDS:
                 shown = time.monotonic()
                 progress.advance(step, loss=float(loss[~self.settled].mean()), text=self._shown_text(step))
@@ -135,11 +142,12 @@ class MatchingSearch:
                     for number in dict.fromkeys(self.owners):
                         keep(number, self.answer(number))
             self._end_race(step)
-            if step == self.options.steps or self._all_settled(step):
+            if step == steps or self._all_settled(step):
                 break  # the pass after the last step only judges it
             self._step(optimizer, gradients + pull_gradient, step)
-            if self.options.discrete == "alternate" and self._discrete_is_due(step):
+            if self.options.discrete == "alternate" and self._discrete_is_due(step, steps):
                 self._discrete(budget)
+        self.steps_before += steps
         if self.options.discrete == "end":
             self._reorder_answers(budget)
             return not budget.over
@@ -147,25 +155,50 @@ class MatchingSearch:
 
     def polish(self, rounds: int, budget: Budget, progress: Progress) -> None:
         """Move and replace the answers' tokens until nothing explains the updates better; zero rounds judge them."""
-        chosen = torch.tensor([self._best_row(update) for update in dict.fromkeys(self.owners)])
+        if self.polished is None:
+            self.finalists = [self._best_row(update) for update in dict.fromkeys(self.owners)]
+            self.polished, rows = self._nearest(self.best), self.finalists
+        else:
+            rows = [row for row in self.finalists if not self.settled[row]]
+        chosen = torch.tensor(rows)
         best = self.dummies.with_embeds(self.best).take(chosen)
         if self.model.goal.autoregressive:
             best.labels.copy_(torch.where(self.fixed[chosen], best.labels, self._nearest(best.embeds, chosen)))
-        tokens, distances = polish(
+        self.polished[chosen], self.tokens_distance[chosen] = polish(
             self.engine,
             self.model,
             best,
             self.fixed[chosen],
-            [self.vocabularies[row] for row in chosen.tolist()],
-            [self.hints[row] for row in chosen.tolist()],
+            [self.vocabularies[row] for row in rows],
+            [self.hints[row] for row in rows],
+            (self.polished[chosen], self.tokens_distance[chosen]),
             rounds=rounds,
-            generators=[self.generators[row] for row in chosen.tolist()],
+            generators=[self.generators[row] for row in rows],
             budget=budget,
             progress=progress,
         )
-        self.polished = self._nearest(self.best)
-        self.polished[chosen] = tokens
-        self.best_distance[chosen] = distances
+
+    def again(self) -> bool:
+        """Back to the tokens of the answers that do not explain their update; False if it is not worth it.
+
+        From there embeddings are free once more: many tokens can change together, as they cannot in a polish.
+        """
+        assert self.polished is not None
+        rows = [row for row in self.finalists if self._worth_another(row)]
+        self.settled[:] = True
+        self.settled[rows] = False
+        self.best_loss[rows] = float("inf")
+        self.tokens_before = self.tokens_distance.clone()
+        tokens = self.model.embed(self.polished[rows]).to(self.best)
+        embeds = self.best.clone()
+        embeds[rows] = torch.where(self.fixed[rows][..., None], self.dummies.embeds.detach()[rows], tokens)
+        self.dummies = self.dummies.with_embeds(embeds)
+        return bool(rows)
+
+    def _worth_another(self, row: int) -> bool:
+        distance, before = float(self.tokens_distance[row]), float(self.tokens_before[row])
+        solved = distance < SOLVED * max(1.0, self.guessing[self.owners[row]])
+        return not solved and distance < CLOSER * before
 
     def answer(self, update: int) -> Reconstruction:
         """The best iterate of an update's best row, as text; none if the search was ended before its start."""
@@ -223,6 +256,8 @@ class MatchingSearch:
         return torch.stack(tokens)
 
     def _best_row(self, update: int) -> int:
+        if self.finalists:
+            return self.finalists[update]
         rows = [row for row, owner in enumerate(self.owners) if owner == update]
         return min(rows, key=lambda row: float(self.best_loss[row]))
 
@@ -234,16 +269,16 @@ class MatchingSearch:
                 losers = [row for row, owner in enumerate(self.owners) if owner == update and row != winner]
                 self.settled[losers] = True
 
-    def _remember(self, step: int, loss: Tensor, distance: Tensor) -> None:
+    def _remember(self, step: int, steps: int, loss: Tensor, distance: Tensor) -> None:
         """Keep every row that is better than ever before, exactly as it was when it was judged."""
         better = loss < self.best_loss
         self.best[better] = self.dummies.embeds.detach()[better]
         self.best_loss = torch.where(better, loss, self.best_loss)
         self.best_distance = torch.where(better, distance, self.best_distance)
-        if step % max(1, self.options.steps // TRACE_POINTS) == 0 or step == self.options.steps:
+        if step % max(1, steps // TRACE_POINTS) == 0 or step == steps:
             for trace, value in zip(self.traces, loss.tolist(), strict=True):
                 if math.isfinite(value):
-                    trace.append(TracePoint(step=step, loss=value))
+                    trace.append(TracePoint(step=self.steps_before + step, loss=value))
 
     def _norm_pull(self) -> tuple[Tensor, Tensor]:
         """The regulariser, (mean embedding norm − the vocabulary's)², and its derivative."""
@@ -276,11 +311,9 @@ class MatchingSearch:
 
     # --- the discrete part ------------------------------------------------------------------------
 
-    def _discrete_is_due(self, step: int) -> bool:
+    def _discrete_is_due(self, step: int, steps: int) -> bool:
         every = self.options.discrete_every
-        return (
-            every > 0 and step > 0 and step % every == 0 and step >= self.options.discrete_after * self.options.steps
-        )
+        return every > 0 and step > 0 and step % every == 0 and step >= self.options.discrete_after * steps
 
     def _reorder_answers(self, budget: Budget) -> None:
         """The ablation: as many discrete phases as there would have been, all after the last step."""
@@ -291,7 +324,7 @@ class MatchingSearch:
             self.dummies.embeds.copy_(self.best)
         self._relabel()
         for step in range(self.options.steps):
-            if self._discrete_is_due(step):
+            if self._discrete_is_due(step, self.options.steps):
                 self._discrete(budget)
         self.best = self.dummies.embeds.detach().clone()
 
@@ -339,7 +372,9 @@ class MatchingSearch:
         What is explained holds for the embeddings, so it counts as far as they are those of tokens: free ones explain
         an update that their nearest tokens do not. A search that came to its end has judged the tokens themselves.
         """
-        share = explained(float(self.best_distance[row]), self.guessing[self.owners[row]])
+        ended = self.polished is not None
+        distance = self.tokens_distance if ended else self.best_distance
+        share = explained(float(distance[row]), self.guessing[self.owners[row]])
         sentences = []
         for number, (embeds, fixed) in enumerate(zip(self.best[row], self.fixed[row], strict=True)):
             tokens, cosines = self.vocabularies[row].nearest(embeds[~fixed])

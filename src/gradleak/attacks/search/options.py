@@ -39,6 +39,9 @@ class MatchingOptions(AttackOptions):
     )
     candidates: int = Field(200, ge=1, description="orders tried for a sentence in a discrete phase")
     polish: int = Field(0, ge=0, description="last rounds, which move and replace tokens of the answer; 0: none")
+    again: int = Field(
+        0, ge=0, description="searches from the polished tokens while these do not explain the update but get closer"
+    )
     prior: str = Field("ngram", description="ngram, smollm2, none, or a causal language model (folder or hub id)")
     prior_weight: float = Field(0.2, ge=0, description="weight on the prior's loss per token")
     guesses: int = Field(24, ge=1, description="most guesses at labels and lengths that the gradient does not show")

@@ -6,7 +6,7 @@ tokens cannot bend, so among them the right sentence stands out: its distance is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,8 @@ HINTED = 8
 ORDERS = 100
 # Below this distance the update is explained: nothing is left to find.
 SOLVED = 1e-4
+# Changes of a round that are taken at once, at most.
+MOST_JOINED = 10
 # Rounds without a better candidate after which a row is done; every round draws other moves.
 FAILURES = 2
 
@@ -53,6 +55,7 @@ def polish(
     fixed: Tensor,
     vocabularies: Sequence[Vocabulary],
     hints: Sequence[Hints | None],
+    before: tuple[Tensor, Tensor],
     *,
     rounds: int,
     generators: Sequence[torch.Generator],
@@ -61,7 +64,8 @@ def polish(
 ) -> tuple[Tensor, Tensor]:
     """Tokens (rows, sentences, positions) that start as the answer's nearest and only get closer to the update.
 
-    With them their distances, (rows,).
+    With them their distances, (rows,). `before` are those of an earlier polish, from which a row goes on unless the
+    nearest are closer.
     """
     near = [
         _alternatives(vocabulary, hint, embeds)
@@ -69,24 +73,26 @@ def polish(
     ]
     rows = [_Row(tokens[..., 0].clone(), float("inf")) for tokens in near]
     frame = _Frame(model, answer, fixed)
-    values = engine.values(Dummies.concatenate([frame.guesses(k, row.tokens[None]) for k, row in enumerate(rows)]))
-    for row, value in zip(rows, values.tolist(), strict=True):
-        row.distance = value
+    values = frame.distances(engine, {k: row.tokens[None] for k, row in enumerate(rows)})
+    for k, (row, tokens, distance) in enumerate(zip(rows, *before, strict=True)):
+        row.distance = float(values[k])
+        if float(distance) <= row.distance:
+            row.tokens, row.distance = tokens.clone(), float(distance)
     for number in range(rounds):
         for sentence in range(answer.embeds.shape[1]):
             active = [k for k, row in enumerate(rows) if not row.done]
             if not active or budget.tick():
                 break
-            proposals = [
-                _variants(rows[k].tokens, sentence, ~fixed[k, sentence], near[k], generators[k]) for k in active
-            ]
-            values = engine.values(
-                Dummies.concatenate([frame.guesses(k, p) for k, p in zip(active, proposals, strict=True)])
-            )
-            for k, proposal, own in zip(active, proposals, values.split([len(p) for p in proposals]), strict=True):
-                _accept(rows[k], proposal, own)
+            alone = {
+                k: _variants(rows[k].tokens, sentence, ~fixed[k, sentence], near[k], generators[k]) for k in active
+            }
+            distances = frame.distances(engine, alone)
+            joined = {k: _joined(rows[k], alone[k], distances[k]) for k in active}
+            of_joined = frame.distances(engine, joined)
+            for k in active:
+                _accept(rows[k], torch.cat([alone[k], joined[k]]), torch.cat([distances[k], of_joined[k]]))
         progress.advance(number + 1, loss=sum(row.distance for row in rows) / len(rows))
-    return torch.stack([row.tokens for row in rows]), values.new_tensor([row.distance for row in rows])
+    return torch.stack([row.tokens for row in rows]), before[1].new_tensor([row.distance for row in rows])
 
 
 def _alternatives(vocabulary: Vocabulary, hint: Hints | None, embeds: Tensor) -> Tensor:
@@ -109,6 +115,19 @@ def _accept(row: _Row, proposal: Tensor, distances: Tensor) -> None:
         row.failures += 1
 
 
+def _joined(row: _Row, variants: Tensor, distances: Tensor) -> Tensor:
+    """Changes that help and touch no place in common, the best two at once, the best three, and so on."""
+    touched, together, guesses = torch.zeros_like(row.tokens, dtype=torch.bool), row.tokens, [row.tokens]
+    for number in distances.argsort().tolist():
+        if distances[number] >= row.distance or len(guesses) > MOST_JOINED:
+            break
+        changed = variants[number] != row.tokens
+        if not bool((changed & touched).any()):
+            touched, together = touched | changed, torch.where(changed, variants[number], together)
+            guesses.append(together)
+    return torch.stack(guesses)[2:]  # without the present tokens and the best change alone
+
+
 def _variants(tokens: Tensor, sentence: int, free: Tensor, near: Tensor, generator: torch.Generator) -> Tensor:
     """Other orders of a sentence's tokens, and other tokens at a place: (variants, sentences, positions)."""
     places = free.nonzero()[:, 0]
@@ -126,10 +145,20 @@ def _variants(tokens: Tensor, sentence: int, free: Tensor, near: Tensor, generat
 
 
 class _Frame:
-    """Makes dummies of tokens: special tokens and padding stay as the answer has them."""
+    """Judges tokens: special tokens and padding stay as the answer has them."""
 
     def __init__(self, model: TextModel, answer: Dummies, fixed: Tensor) -> None:
         self.model, self.answer, self.fixed = model, answer, fixed
+
+    def distances(self, engine: Engine, guesses: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Of every row's guesses, all of them in one call."""
+        sizes = [len(own) for own in guesses.values()]
+        if not sum(sizes):
+            return {row: self.answer.embeds.new_zeros(0) for row in guesses}
+        values = engine.values(
+            Dummies.concatenate([self.guesses(row, own) for row, own in guesses.items() if len(own)])
+        )
+        return dict(zip(guesses, values.split(sizes), strict=True))
 
     def guesses(self, row: int, tokens: Tensor) -> Dummies:
         """Dummies for (guesses, sentences, positions) tokens of a row."""
