@@ -17,12 +17,15 @@ SBOM := .venv-sbom
 demo: assets
 	$(BIN)/gradleak demo
 
+# One more worker than there are cores, since some tests wait; four at most.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
+
 test: assets
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # For daily work: tiny models, no commands in processes of their own, no real weights.
 test-fast: setup
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow" tests --ignore=tests/updates/integrations
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=tests/updates/integrations
 
 test-integrations: $(INTEGRATIONS)/ready
 	$(INTEGRATIONS)/bin/python -m pytest -n 2 tests/updates/integrations

@@ -81,6 +81,8 @@ def test_a_difference_is_taken_trial_by_trial():
     assert said == "ROUGE-2 of CoLA TAG less CoLA DLG, paired: +20 [-5, +45] of 3"
     said = differences(files, {"rouge2": ["trained: CoLA TAG", "table: CoLA TAG"]})
     assert said.startswith("ROUGE-2 of CoLA TAG (trained) less CoLA TAG (minilm), paired: +0 ")
+    said = differences(files, {"rouge2": ["table: CoLA TAG|CoLA DLG", "table: CoLA D*"]})
+    assert said.startswith("ROUGE-2 of CoLA TAG and CoLA DLG less CoLA D*, paired: +10 ")
     with pytest.raises(ValueError, match="not pairs"):
         differences(files, {"rouge2": ["table: CoLA TAG", "table: SST-2 DLG"]})
     with pytest.raises(ValueError, match="no line"):

@@ -70,5 +70,5 @@ def test_lines_of_tables_are_run_by_their_recipe(tmp_path: Path):
     assert words[2:4] == ["gradleak.bench.recipes", "dager-table2"]
     assert words[-4:] == ["--only", "^CoLA\\ B=1$", "--trials", "100"]
     assert line.passed_over(600) is None
-    assert "took" in (found["partial-figure4, CoLA all gradients"].passed_over(600) or "")
+    assert "took" in (found["lamp-table1, CoLA TAG"].passed_over(600) or "")
     assert outcome(line, line.kept) == "the same tokens"

@@ -112,6 +112,16 @@ def image_file(source: str | Path, progress: Progress = SILENT) -> Path:
     return _first(name, folder, IMAGE_DATASETS[name])
 
 
+def in_folder(name: str, folder: Path) -> str:
+    """A public set in a folder, as `--data` takes it; the asset of that name if the folder holds none of its files.
+
+    >>> in_folder("cola", Path("data")), in_folder("cifar10", Path("no-such-folder"))
+    ('cola@data', 'cifar10')
+    """
+    held = name != CIFAR10 or any((folder / file).is_file() for file in IMAGE_DATASETS[name])
+    return f"{name}@{folder}" if held else name
+
+
 def _named(source: str | Path) -> tuple[str, Path | None]:
     """The name and the folder of a corpus; no folder for a file."""
     name, at, folder = str(source).partition("@")

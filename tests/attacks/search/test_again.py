@@ -1,11 +1,11 @@
-"""Searching again from an answer's tokens: it only gets closer, and ends where nothing is left to explain."""
+"""Searching again from an answer's tokens: it only gets closer, and ends where nothing is left or nothing helps."""
 
 import pytest
 from tiny import ALL_KNOWN
 
 from gradleak import Client, attack
 from gradleak.attacks.search import matching_attack
-from gradleak.attacks.search.optimise import MatchingSearch
+from gradleak.attacks.search.optimise import PATIENCE, MatchingSearch
 
 SHORT = {"steps": 10, "init_draws": 2, "init_orders": 0, "discrete_every": 5, "candidates": 6, "prior": "none"}
 TEXT = ["The loan was refused."]
@@ -26,7 +26,7 @@ def distances(monkeypatch):
     return seen
 
 
-def test_every_search_gets_closer_and_the_last_is_the_first_that_does_not(tiny_bert, distances):
+def test_tokens_only_get_closer(tiny_bert, distances):
     updates = [Client(tiny_bert, ALL_KNOWN).update(TEXT, [label]) for label in (0, 1)]
     found = attack(updates, tiny_bert, "lamp-cos", **SHORT, polish=2, again=4)
     rows = list(zip(*distances, strict=True))
@@ -37,6 +37,14 @@ def test_every_search_gets_closer_and_the_last_is_the_first_that_does_not(tiny_b
         steps = [point.step for point in own.trace]
         assert steps == sorted(steps)
         assert own.status == "completed"
+
+
+def test_searches_in_vain_are_the_last(tiny_bert, distances, monkeypatch):
+    """Nothing is closer than this asks for, so all but the first are in vain."""
+    monkeypatch.setattr("gradleak.attacks.search.optimise.CLOSER", 0.0)
+    update = Client(tiny_bert, ALL_KNOWN).update(TEXT, [1])
+    attack(update, tiny_bert, "lamp-cos", **SHORT, polish=1, again=9)
+    assert len(distances) == 1 + PATIENCE - 1
 
 
 def test_without_it_there_is_one_search_alone(tiny_bert, distances):

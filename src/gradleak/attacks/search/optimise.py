@@ -37,8 +37,9 @@ SETTLE_EVERY = 10
 # How often the best so far is written out, should the search be ended from outside: seconds, and how many times as
 # long as it takes.
 KEEP_SECONDS, KEEP_RARELY = 2.0, 30.0
-# Steps of a search that starts from tokens, and by how much it has to bring them closer to be worth another.
-AGAIN_STEPS, CLOSER = 100, 0.99
+# Steps of a search that starts from tokens. It is in vain if it brings them no closer than this, and after so many in
+# vain there is no other. One after a search in vain starts off the tokens, by so much of their embeddings' mean norm.
+AGAIN_STEPS, CLOSER, PATIENCE, SHAKEN = 100, 0.99, 3, 0.3
 # Rows whose orders are tried between two looks at the budget.
 ROWS_AT_ONCE = 16
 
@@ -102,6 +103,7 @@ class MatchingSearch:
         self.polished: Tensor | None = None
         self.tokens_distance = self.best_distance.clone()
         self.tokens_before = self.best_distance.clone()
+        self.in_vain = [0] * len(self.knowledge)
         self.steps_before = 0
 
     def start(self, budget: Budget, progress: Progress) -> None:
@@ -184,21 +186,25 @@ class MatchingSearch:
         From there embeddings are free once more: many tokens can change together, as they cannot in a polish.
         """
         assert self.polished is not None
-        rows = [row for row in self.finalists if self._worth_another(row)]
+        closer = (self.tokens_distance < CLOSER * self.tokens_before).tolist()
+        self.in_vain = [0 if better else times + 1 for better, times in zip(closer, self.in_vain, strict=True)]
+        rows = [row for row in self.finalists if self.in_vain[row] < PATIENCE and not self._explains(row)]
         self.settled[:] = True
         self.settled[rows] = False
         self.best_loss[rows] = float("inf")
         self.tokens_before = self.tokens_distance.clone()
-        tokens = self.model.embed(self.polished[rows]).to(self.best)
         embeds = self.best.clone()
-        embeds[rows] = torch.where(self.fixed[rows][..., None], self.dummies.embeds.detach()[rows], tokens)
+        for row in rows:
+            own = self.model.embed(self.polished[row]).to(embeds)
+            if self.in_vain[row]:
+                size = SHAKEN * self.mean_norm / own.shape[-1] ** 0.5
+                own = own + size * torch.randn(own.shape, generator=self.generators[row]).to(own)
+            embeds[row] = torch.where(self.fixed[row][..., None], self.dummies.embeds.detach()[row], own)
         self.dummies = self.dummies.with_embeds(embeds)
         return bool(rows)
 
-    def _worth_another(self, row: int) -> bool:
-        distance, before = float(self.tokens_distance[row]), float(self.tokens_before[row])
-        solved = distance < SOLVED * max(1.0, self.guessing[self.owners[row]])
-        return not solved and distance < CLOSER * before
+    def _explains(self, row: int) -> bool:
+        return float(self.tokens_distance[row]) < SOLVED * max(1.0, self.guessing[self.owners[row]])
 
     def answer(self, update: int) -> Reconstruction:
         """The best iterate of an update's best row, as text; none if the search was ended before its start."""

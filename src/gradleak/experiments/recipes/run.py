@@ -14,6 +14,7 @@ from gradleak.core.budget import Budget
 from gradleak.core.errors import GradleakError
 from gradleak.core.parameters import validated
 from gradleak.core.progress import SILENT, Progress
+from gradleak.data.corpora import in_folder
 from gradleak.defenses.chains import parse_chains
 from gradleak.experiments.experiment import (
     Experiment,
@@ -98,7 +99,7 @@ class RecipeExperiment(Experiment[Recipe, Reproduced]):
         return AuditJob(spec=subjects.completed(spec), inverter=inverter)
 
     def _place(self, corpus: str) -> str:
-        return f"{corpus}@{self.data_dir}"
+        return in_folder(corpus, self.data_dir)
 
     def summarise(self, finished: Finished) -> Reproduced:
         raise_if_all_failed(finished)
